@@ -1,0 +1,74 @@
+"""One tree for everything a user can mend.
+
+LabError
+├── UsageError            a wrong name, number or combination in what was asked
+│   └── VariantError      a variant file says something that cannot be
+├── GateError             a variant cannot be built
+│   ├── PatchError        the kernel file cannot be changed as asked
+│   └── BuildError        an image could not be made
+├── NotReadyError         a service, port, wheel or daemon is missing or did not come up
+├── ProofError            what runs is not what was asked for
+├── LoadError             a measurement failed
+│   └── RecordsError      rows, plans or verdicts cannot be read or written
+└── InvalidCampaignError  the campaign's parts do not belong together
+
+`tasks.py` alone turns these into exit codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class LabError(Exception):
+    """A fault whose one-line message says what, which value, and how to mend it."""
+
+
+class UsageError(LabError):
+    """What was asked for cannot be."""
+
+    @classmethod
+    def unknown(cls, kind: str, value: str, known: Sequence[str]) -> UsageError:
+        """An unknown name, with the names that exist."""
+        return cls(f"unknown {kind} {value!r}; known: {', '.join(sorted(known)) or 'none'}")
+
+
+class VariantError(UsageError):
+    """A variant file is wrong at a line (1-based; None when the whole file is meant)."""
+
+    def __init__(self, path: Path, line: int | None, what: str) -> None:
+        self.path, self.line, self.what = path, line, what
+        super().__init__(f"{path}{'' if line is None else f':{line}'}: {what}")
+
+
+class GateError(LabError):
+    """A variant cannot be built."""
+
+
+class PatchError(GateError):
+    """The kernel file cannot be changed as asked."""
+
+
+class BuildError(GateError):
+    """An image could not be made."""
+
+
+class NotReadyError(LabError):
+    """Something needed is missing or did not come up."""
+
+
+class ProofError(LabError):
+    """What runs is not what was asked for."""
+
+
+class LoadError(LabError):
+    """A measurement failed."""
+
+
+class RecordsError(LoadError):
+    """Rows, plans or verdicts cannot be read or written."""
+
+
+class InvalidCampaignError(LabError):
+    """The campaign's parts do not belong together."""

@@ -1,0 +1,69 @@
+"""One measured cell, a start at one concurrency: what windows produce and the verdict judges."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from app.errors import RecordsError
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Figures of one start at one concurrency; rates and durations are in engine time (simulated when the engine is).
+
+    tokens_per_s: output tokens that arrived inside the steady window over all streams / window length.
+    ttft, tpot and itl are medians and tails over the window's requests; NaN where undefined.
+    decode_batch: mean of the server's running requests over the window; NaN when it was not read.
+    reasons: why the cell is void; empty when it is valid.
+    """
+
+    block: int
+    start: int
+    variant: str
+    concurrency: int
+    tokens_per_s: float
+    window_s: float
+    tokens: int
+    requests: int
+    ttft_p50_ms: float
+    ttft_p95_ms: float
+    tpot_p50_ms: float
+    itl_p50_ms: float
+    itl_p99_ms: float
+    e2e_p50_ms: float
+    decode_batch: float
+    failures: int
+    short_outputs: int
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> bool:
+        """Whether the cell may be judged."""
+        return not self.reasons
+
+
+def write_cells(path: Path, cells: Iterable[Cell]) -> None:
+    """Writes cells.csv; `read_cells` restores it exactly."""
+    with path.open("w", newline="") as out:
+        writer = csv.DictWriter(out, [f.name for f in fields(Cell)])
+        writer.writeheader()
+        writer.writerows(asdict(c) | {"reasons": "; ".join(c.reasons)} for c in cells)
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """Reads cells.csv; RecordsError names the line that cannot be read."""
+    with path.open(newline="") as source:
+        return [_cell(path, number, row) for number, row in enumerate(csv.DictReader(source), start=2)]
+
+
+def _cell(path: Path, number: int, row: dict[str, str]) -> Cell:
+    casts: dict[str, Any] = {"int": int, "float": float, "str": str}
+    try:
+        values = {f.name: casts[str(f.type)](row[f.name]) for f in fields(Cell) if f.name != "reasons"}
+        return Cell(**values, reasons=tuple(r for r in row["reasons"].split("; ") if r))
+    except (KeyError, TypeError, ValueError) as e:
+        raise RecordsError(f"{path}:{number}: not a cell ({e}); judge the campaign again to rebuild it") from e

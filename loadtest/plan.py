@@ -1,0 +1,155 @@
+"""The written plan of a campaign: what is compared, in which order, by which rules, fixed before the first start."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from app.errors import InvalidCampaignError, UsageError
+
+SCHEMA = 1
+Design = Literal["mirrored", "single"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Prompt and output length of every request, in tokens; both are exact."""
+
+    prompt_tokens: int
+    output_tokens: int
+
+    def __post_init__(self) -> None:
+        if min(self.prompt_tokens, self.output_tokens) < 1:
+            raise UsageError(f"lengths must be at least 1 token, not {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRules:
+    """When a level counts, in seconds of engine time (wall seconds x time scale).
+
+    settle_s: waited after the last slot is filled. window_s: measured. fill_timeout_s: limit for filling all slots.
+    batch_share: a decode batch under this share of its median voids the block.
+    slope_alpha: level of the stationarity test.
+    max_loop_lag_ms: p99 of the client's own lag, in wall milliseconds, above which the block is void.
+    """
+
+    settle_s: float = 10.0
+    window_s: float = 60.0
+    fill_timeout_s: float = 300.0
+    batch_share: float = 0.95
+    slope_alpha: float = 0.01
+    max_loop_lag_ms: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One life of the decode service: the replicate of every statistic."""
+
+    block: int
+    index: int
+    variant: str
+    concurrencies: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """Folder name inside the block's folder."""
+        return f"start-{self.index:02d}-{self.variant}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All that is decided before measuring. Equal plans give equal orders, prompts and rules.
+
+    controls maps each judged variant to its control; delta is the smallest effect of interest (0.01 = 1 %);
+    time_scale is simulated seconds per wall second (1 on real engines).
+    """
+
+    seed: int
+    controls: Mapping[str, str]
+    concurrencies: tuple[int, ...]
+    blocks: int
+    design: Design = "mirrored"
+    lengths: Lengths = field(default_factory=lambda: Lengths(1024, 256))
+    window: WindowRules = field(default_factory=WindowRules)
+    delta: float = 0.01
+    alpha: float = 0.05
+    time_scale: float = 1.0
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        check_concurrencies(self.concurrencies)
+        if not self.controls:
+            raise UsageError("a plan needs at least one variant with a control")
+        if self.blocks < 2:
+            raise UsageError(f"blocks = {self.blocks}; an interval needs at least 2")
+        if not 0 < self.delta < 1 or not 0 < self.alpha < 1 or self.time_scale <= 0:
+            raise UsageError(f"delta {self.delta}, alpha {self.alpha}, time_scale {self.time_scale}: out of range")
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Every variant that is started, controls first."""
+        return tuple(dict.fromkeys([*self.controls.values(), *self.controls]))
+
+    def starts(self, block: int) -> tuple[Start, ...]:
+        """The starts of a block (0-based), in the order they are to be made."""
+        levels = list(self.concurrencies)
+        random.Random(f"{self.seed}/levels/{block}").shuffle(levels)
+        order = self._order(block)
+        return tuple(Start(block, i, v, tuple(levels)) for i, v in enumerate(order))
+
+    def prompt_seed(self, block: int) -> str:
+        """Seed of the block's prompt list: the same for all its variants, new for each block."""
+        return f"{self.seed}/prompts/{block}"
+
+    def sha256(self) -> str:
+        """Digest of the plan's canonical JSON."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for plan.json; `from_json` restores it."""
+        return asdict(self) | {"controls": dict(self.controls)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan:
+        """The plan a folder holds; a schema of another version is refused."""
+        if data.get("schema") != SCHEMA:
+            raise InvalidCampaignError(f"plan schema {data.get('schema')!r}; this version reads {SCHEMA}")
+        rest = {k: v for k, v in data.items() if k not in ("lengths", "window", "concurrencies")}
+        return cls(
+            concurrencies=tuple(data["concurrencies"]),
+            lengths=Lengths(**data["lengths"]),
+            window=WindowRules(**data["window"]),
+            **rest,
+        )
+
+    def _order(self, block: int) -> list[str]:
+        names = list(self.variants)
+        if self.design == "mirrored":
+            random.Random(f"{self.seed}/order/{block}").shuffle(names)
+            return names + names[::-1]
+        return _balanced_order(names, self.seed, block)
+
+
+def check_concurrencies(levels: tuple[int, ...]) -> None:
+    """Refuses an empty, unsorted, repeated or non-positive list of concurrencies."""
+    if not levels:
+        raise UsageError("no concurrency given; for example --concurrency 1,8,48,64,80,96")
+    if min(levels) < 1:
+        raise UsageError(f"concurrency {min(levels)} in {_listed(levels)}; each must be at least 1")
+    if list(levels) != sorted(set(levels)):
+        raise UsageError(f"concurrencies {_listed(levels)} must rise without repeats: {_listed(sorted(set(levels)))}")
+
+
+def _listed(levels: tuple[int, ...] | list[int]) -> str:
+    return ",".join(str(c) for c in levels)
+
+
+def _balanced_order(names: list[str], seed: int, block: int) -> list[str]:
+    # Blocks come in pairs: a shuffled order, then its mirror, so drift inside a block cancels over each pair.
+    rng = random.Random(f"{seed}/order/{block // 2}")
+    rng.shuffle(names)
+    return names if block % 2 == 0 else names[::-1]
