@@ -1,0 +1,66 @@
+"""What stands behind prefill and decode: `sglang` (real) or `sim` (simulated timing, no GPU)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A process to start: argument list and the environment variables it needs on top of a clean one."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Loopback ports of one stack."""
+
+    router: int
+    prefill: int
+    decode: int
+    bootstrap: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedKernel:
+    """A variant's kernel, ready to run: the patched file on disk with its hashes, and the selector that reaches it.
+
+    kernel names the autotuned function in the file; image is the tag that holds it, where a runtime uses images.
+    """
+
+    variant: str
+    selector: str
+    path: Path
+    sha256: str
+    base_sha256: str
+    kernel: str
+    image: str | None = None
+
+
+class Engine(Protocol):
+    """Makes the command lines of one kind of server."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def simulated(self) -> bool: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def start_timeout_s(self) -> float: ...
+
+    def manifest(self) -> dict[str, str]:
+        """Campaign-level facts that must be equal in all starts."""
+
+    def prefill(self, ports: Ports, kernel: PlacedKernel) -> Command: ...
+
+    def decode(self, ports: Ports, kernel: PlacedKernel, label: str) -> Command:
+        """label names the start (block and position); it seeds what is drawn once per start."""

@@ -1,0 +1,35 @@
+"""Extras of the environment, installed from their lock file when a task first needs them."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+from app.errors import NotReadyError
+
+ROOT = Path(__file__).resolve().parent.parent
+# torch's CPU and CUDA builds carry one version and different hashes, so its file pins the version alone.
+UNHASHED = {"torch"}
+
+
+def ensure(*extras: str) -> None:
+    """Installs each extra (gate, test, torch) into the running environment unless its stamp matches its lock file."""
+    for extra in extras:
+        lock = ROOT / "requirements" / f"{extra}.{'txt' if extra in UNHASHED else 'lock'}"
+        stamp = Path(sys.prefix) / f"{extra}.sha256"
+        digest = hashlib.sha256(lock.read_bytes()).hexdigest()
+        if not stamp.is_file() or stamp.read_text().strip() != digest:
+            _install(lock, hashed=extra not in UNHASHED)
+            stamp.write_text(f"{digest}\n")
+
+
+def _install(lock: Path, hashed: bool) -> None:
+    if sys.prefix == sys.base_prefix:
+        raise NotReadyError(f"{lock.name} is not installed and no virtual environment is active; run ./lab instead")
+    print(f"installing {lock.relative_to(ROOT)} (once)", file=sys.stderr)
+    options = ["--require-hashes"] if hashed else []
+    command = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", *options, "-r", str(lock)]
+    if subprocess.run(command, stdout=sys.stderr).returncode != 0:
+        raise NotReadyError(f"could not install {lock.relative_to(ROOT)}; check the network or pip's index")

@@ -1,0 +1,50 @@
+"""The stack of prefill, decode and router, and where it runs: as local processes or under compose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.engine import PlacedKernel
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Base URLs of a running stack and the model name it serves."""
+
+    router_url: str
+    prefill_url: str
+    decode_url: str
+    model: str
+
+
+class Stack(Protocol):
+    """A prefill/decode/router stack whose decode service alone is replaced between variants.
+
+    Every method is safe to repeat; NotReadyError carries the last log lines of the service that failed.
+    """
+
+    @property
+    def runtime(self) -> str: ...
+
+    @property
+    def simulated(self) -> bool: ...
+
+    def manifest(self) -> dict[str, str]:
+        """Campaign-level facts: engine, versions, flags. Equal in all starts of a campaign."""
+
+    def up(self, kernel: PlacedKernel, label: str) -> Endpoints:
+        """Starts all services with decode on this kernel and waits until the router is ready."""
+
+    def switch(self, kernel: PlacedKernel, label: str) -> Endpoints:
+        """Replaces decode alone and waits until the router is ready again."""
+
+    def alive(self) -> Sequence[str]:
+        """Names of services that have ended though they should run; empty when all run."""
+
+    def tail(self, service: str, lines: int = 20) -> list[str]:
+        """The service's last log lines."""
+
+    def down(self) -> None:
+        """Ends everything this stack started."""

@@ -1,0 +1,127 @@
+"""The stack as local processes on loopback: no Docker, no root."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.engine import Command, Engine, PlacedKernel, Ports
+from app.errors import NotReadyError
+from app.probe import wait_ready
+from app.stack import Endpoints
+from app.stack.process import Service
+from app.stack.router import router_command
+
+
+class LocalStack:
+    """Prefill, decode and the real router as child processes; a context manager that leaves nothing running."""
+
+    runtime = "local"
+
+    def __init__(self, engine: Engine, logs: Path, router_port: int | None = None) -> None:
+        self.engine, self._logs, self._router_port = engine, logs, router_port
+        self._services: dict[str, Service] = {}
+        self._ports: Ports | None = None
+
+    @property
+    def simulated(self) -> bool:
+        return self.engine.simulated
+
+    def manifest(self) -> dict[str, str]:
+        return {"runtime": self.runtime, "router": "sglang-router 0.3.2", **self.engine.manifest()}
+
+    def up(self, kernel: PlacedKernel, label: str) -> Endpoints:
+        if self._ports is not None:
+            return self.switch(kernel, label)
+        self._ports = ports = _free_ports(self._router_port)
+        try:
+            self._start("prefill", self.engine.prefill(ports, kernel), "prefill")
+            self._start("decode", self.engine.decode(ports, kernel, label), label)
+            self._start("router", self._router(ports), "router")
+            return self._await_ready()
+        except BaseException:
+            self.down()
+            raise
+
+    def switch(self, kernel: PlacedKernel, label: str) -> Endpoints:
+        if self._ports is None:
+            return self.up(kernel, label)
+        self._services["decode"].stop()
+        self._start("decode", self.engine.decode(self._ports, kernel, label), label)
+        return self._await_ready()
+
+    def alive(self) -> Sequence[str]:
+        return [name for name, service in self._services.items() if not service.running]
+
+    def tail(self, service: str, lines: int = 20) -> list[str]:
+        return self._services[service].tail(lines) if service in self._services else []
+
+    def down(self) -> None:
+        for name in ("router", "decode", "prefill"):
+            if name in self._services:
+                self._services.pop(name).stop()
+        self._ports = None
+
+    def __enter__(self) -> LocalStack:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def _start(self, name: str, command: Command, label: str) -> None:
+        log = self._logs / f"{label.replace('/', '-')}-{name}.log" if label != name else self._logs / f"{name}.log"
+        self._services[name] = service = Service(name, command, log)
+        service.start()
+
+    def _router(self, ports: Ports) -> Command:
+        return router_command(
+            f"http://127.0.0.1:{ports.prefill}",
+            f"http://127.0.0.1:{ports.decode}",
+            ports.bootstrap,
+            port=ports.router,
+            prometheus_port=free_port(),
+            health_interval_s=1,
+            startup_timeout_s=int(self.engine.start_timeout_s),
+        )
+
+    def _await_ready(self) -> Endpoints:
+        if self._ports is None:
+            raise NotReadyError("the stack is down; bring it up first")
+        endpoints = Endpoints(
+            f"http://127.0.0.1:{self._ports.router}",
+            f"http://127.0.0.1:{self._ports.prefill}",
+            f"http://127.0.0.1:{self._ports.decode}",
+            self.engine.model,
+        )
+        wait_ready(endpoints, self.engine.start_timeout_s, self._check_alive)
+        return endpoints
+
+    def _check_alive(self) -> None:
+        for name in self.alive():
+            service = self._services[name]
+            last = " | ".join(service.tail(3)) or "no output"
+            raise NotReadyError(f"{name} ended with exit code {service.exit_code}: {last} (log: {service.log})")
+
+
+def free_port() -> int:
+    """A loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def check_port_free(port: int, what: str) -> int:
+    """The port itself; NotReadyError when something listens on it."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as e:
+            raise NotReadyError(f"port {port} for the {what} is in use; stop what holds it or choose another") from e
+    return port
+
+
+def _free_ports(router_port: int | None) -> Ports:
+    router = free_port() if router_port is None else check_port_free(router_port, "router")
+    return Ports(router, free_port(), free_port(), free_port())

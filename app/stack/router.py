@@ -1,0 +1,35 @@
+"""Command line of the real SGLang router (sglang-router 0.3.2), the same for every runtime and engine."""
+
+from __future__ import annotations
+
+import sys
+
+from app.engine import Command
+
+# Retries and the breaker are off: each retry goes to prefill and decode alike and inflates the load being measured.
+FIXED = (
+    "--policy", "round_robin", "--disable-retries", "--disable-circuit-breaker",
+    "--request-timeout-secs", "1800", "--prometheus-host", "127.0.0.1", "--log-level", "warn",
+)  # fmt: skip
+
+
+def router_command(
+    prefill_url: str,
+    decode_url: str,
+    bootstrap_port: int,
+    *,
+    host: str = "127.0.0.1",
+    port: int,
+    prometheus_port: int,
+    health_interval_s: int = 10,
+    startup_timeout_s: int = 3600,
+    python: str = sys.executable,
+) -> Command:
+    """One prefill and one decode worker; the bootstrap port is stated, since left out the router sends none."""
+    argv = [python, "-m", "sglang_router.launch_router", "--pd-disaggregation"]
+    argv += ["--prefill", prefill_url, str(bootstrap_port), "--decode", decode_url]
+    argv += ["--host", host, "--port", str(port), "--prometheus-port", str(prometheus_port)]
+    # SGLang's own health answer may take 20 s by design.
+    argv += ["--health-check-timeout-secs", "30", "--health-check-interval-secs", str(health_interval_s)]
+    argv += ["--worker-startup-timeout-secs", str(startup_timeout_s), "--worker-startup-check-interval", "1", *FIXED]
+    return Command(tuple(argv), {"HF_HUB_OFFLINE": "1"})
