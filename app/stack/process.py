@@ -63,6 +63,10 @@ class Service:
         self._process.wait()
         self._process = None
 
+    def wait(self, timeout_s: float) -> int | None:
+        """Exit code, or None when it has not ended within the time."""
+        return self.exit_code if wait_until(lambda: not self.running, timeout_s) else None
+
     def tail(self, lines: int = 20) -> list[str]:
         """Last lines of the log; empty when there is none."""
         if not self.log.is_file():

@@ -1,0 +1,154 @@
+"""Runs a plan: blocks of starts, each start proved before it is loaded, each block kept whole or done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from app.conditions import conditions
+from app.engine import PlacedKernel
+from app.errors import InvalidCampaignError, LoadError, NotReadyError, RecordsError
+from app.load import run_load, write_order
+from app.probe import send_canary
+from app.progress import Progress
+from app.proof import Proof, check_proof, read_proof
+from app.records import owned, write_json
+from app.runs import RunFolder
+from app.stack import Endpoints, Stack
+from loadtest.cells import Cell, read_cells, write_cells
+from loadtest.plan import Plan, Start
+
+BLOCK_SCHEMA = 1
+MAX_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """A plan with what it needs to run: the stack, each variant's placed kernel, and the folder that keeps the rows."""
+
+    plan: Plan
+    kernels: Mapping[str, PlacedKernel]
+    folder: RunFolder
+    stack: Stack
+    progress: Progress
+
+    def manifest(self) -> dict[str, Any]:
+        """Campaign-level facts; a folder measured under another manifest is never continued."""
+        return {
+            "schema": 1,
+            "plan_sha256": self.plan.sha256(),
+            "simulated": self.stack.simulated,
+            "stack": self.stack.manifest(),
+            "kernels": {
+                name: {"sha256": k.sha256, "base_sha256": k.base_sha256, "selector": k.selector}
+                for name, k in sorted(self.kernels.items())
+            },
+        }
+
+
+def run(campaign: Campaign) -> list[Cell]:
+    """Measures every block that is not finished yet and returns the cells of all blocks.
+
+    A block that a service, the load or the records spoiled is set aside and done again, at most twice; ProofError and
+    NotReadyError at the first start end the campaign. What was finished stays, whatever happens.
+    """
+    folder = campaign.folder
+    with owned(folder.path):
+        folder.keep_plan(campaign.plan)
+        folder.keep_manifest(campaign.manifest())
+        try:
+            for block in range(campaign.plan.blocks):
+                if folder.block_record(block) is None:
+                    folder.set_aside(block, "unfinished")
+                    _measure_block(campaign, block)
+        finally:
+            campaign.stack.down()
+        cells = list(finished_cells(folder, campaign.plan))
+        write_cells(folder.cells_file, cells)
+    return cells
+
+
+def finished_cells(folder: RunFolder, plan: Plan) -> Iterator[Cell]:
+    """Cells of finished blocks only, in plan order; a half-measured block counts for nothing."""
+    for block in range(plan.blocks):
+        if folder.block_record(block) is not None:
+            for start in plan.starts(block):
+                yield from read_cells(folder.start(start) / "cells.csv")
+
+
+def _measure_block(campaign: Campaign, block: int) -> None:
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        reasons = _attempt(campaign, block)
+        last = attempt == MAX_ATTEMPTS
+        record = {"schema": BLOCK_SCHEMA, "block": block, "attempt": attempt, "void": reasons, "finished_at": _now()}
+        write_json(campaign.folder.block(block) / "block.json", record)
+        if not reasons or last:
+            return
+        campaign.progress.say(f"block {block + 1} is void ({'; '.join(reasons[:2])}); doing it again")
+        campaign.folder.set_aside(block, "void")
+
+
+def _attempt(campaign: Campaign, block: int) -> list[str]:
+    """Measures every start of a block once; returns why the block is void, nothing when it is sound."""
+    seen: list[dict[str, Any]] = []
+    reasons: list[str] = []
+    for start in campaign.plan.starts(block):
+        try:
+            cells = _measure_start(campaign, start, seen)
+        except (LoadError, NotReadyError) as e:
+            if isinstance(e, RecordsError) or _never_ran(campaign, start):
+                raise
+            campaign.stack.down()
+            return [f"{start.name}: {e}"]
+        reasons += [f"{start.name} C={c.concurrency}: {r}" for c in cells for r in c.reasons]
+    return reasons
+
+
+def _never_ran(campaign: Campaign, start: Start) -> bool:
+    return start.block == 0 and start.index == 0 and not campaign.folder.void_attempts()
+
+
+def _measure_start(campaign: Campaign, start: Start, seen: list[dict[str, Any]]) -> list[Cell]:
+    plan, kernel = campaign.plan, campaign.kernels[start.variant]
+    done = start.block * len(plan.starts(start.block)) + start.index
+    campaign.progress.step(f"block {start.block + 1}/{plan.blocks}  {start.variant}  starting", done=done)
+    folder = campaign.folder.start(start)
+    endpoints = campaign.stack.switch(kernel, f"block-{start.block:03d}/{start.name}")
+    canary = send_canary(endpoints)
+    proof = check_proof(read_proof(endpoints), kernel)
+    _check_equal(start, seen, proof)
+    write_json(folder / "proof.json", proof.to_json() | {"canary_s": round(canary.seconds, 4)})
+    write_json(folder / "conditions.json", conditions())
+    levels = ",".join(str(c) for c in start.concurrencies)
+    campaign.progress.step(f"block {start.block + 1}/{plan.blocks}  {start.variant}  C={levels}", done=done)
+    cells = _loaded(campaign, start, endpoints)
+    campaign.progress.step(f"block {start.block + 1}/{plan.blocks}  {start.variant}  measured", done=done + 1)
+    return cells
+
+
+def _loaded(campaign: Campaign, start: Start, endpoints: Endpoints) -> list[Cell]:
+    folder = campaign.folder.start(start)
+    order = write_order(campaign.plan, start, endpoints, folder, campaign.stack.simulated)
+    cells = run_load(order, campaign.plan, start, endpoints.router_url)
+    if ended := campaign.stack.alive():
+        raise NotReadyError(f"{', '.join(ended)} ended during the load")
+    return cells
+
+
+def _check_equal(start: Start, seen: list[dict[str, Any]], proof: Proof) -> None:
+    """Refuses a block whose starts differ in anything but the variant."""
+    now = conditions() | {f"served.{k}": str(v) for k, v in proof.conditions.items()}
+    seen.append(now)
+    differing = [
+        f"{k}: {seen[0].get(k)} then {now.get(k)}" for k in seen[0].keys() | now.keys() if seen[0].get(k) != now.get(k)
+    ]
+    if differing:
+        raise InvalidCampaignError(
+            f"{start.name} was not measured under its block's conditions: {'; '.join(differing)}"
+        )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

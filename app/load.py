@@ -1,0 +1,77 @@
+"""Runs the load of one start: a headless Locust process that follows an order file and leaves raw rows behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from app.engine import Command
+from app.environment import ROOT
+from app.errors import LoadError
+from app.records import read_json, write_json
+from app.stack import Endpoints
+from app.stack.process import Service
+from loadtest.cells import Cell, write_cells
+from loadtest.order import StartOrder
+from loadtest.plan import Plan, Start
+from loadtest.rows import read_rows
+from loadtest.window import measure
+
+LOCUSTFILE = ROOT / "loadtest" / "locustfile.py"
+# Beyond what the levels take by plan: Locust's own start and end, and writing the rows.
+SPARE_S = 60.0
+
+
+def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, simulated: bool) -> Path:
+    """Writes order.json, all that the load driver may know of a start."""
+    order = StartOrder(
+        block=start.block,
+        start=start.index,
+        variant=start.variant,
+        control=plan.controls.get(start.variant),
+        concurrencies=start.concurrencies,
+        lengths=plan.lengths,
+        window=plan.window,
+        prompt_seed=plan.prompt_seed(start.block),
+        model=endpoints.model,
+        time_scale=plan.time_scale,
+        router_url=endpoints.router_url,
+        prefill_url=endpoints.prefill_url,
+        decode_url=endpoints.decode_url,
+        out=str(folder.resolve()),
+        simulated=simulated,
+    )
+    path = folder / "order.json"
+    write_json(path, order.to_json())
+    return path
+
+
+def run_load(order: Path, plan: Plan, start: Start, router_url: str) -> list[Cell]:
+    """Measures one start and keeps its cells beside its rows; LoadError when the driver fails or overruns."""
+    folder = order.parent
+    _run_locust(order, router_url, longest_s(plan, len(start.concurrencies)))
+    cells = measure(start, read_rows(folder), read_json(folder / "load.json"), plan)
+    write_cells(folder / "cells.csv", cells)
+    return cells
+
+
+def longest_s(plan: Plan, levels: int) -> float:
+    """Wall seconds after which a load that has not ended is ended."""
+    rules = plan.window
+    return SPARE_S + levels * (rules.fill_timeout_s + rules.settle_s + rules.window_s) / plan.time_scale
+
+
+def _run_locust(order: Path, router_url: str, timeout_s: float) -> None:
+    argv = (sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary")
+    argv += ("--host", router_url, "--decode-ab-order", str(order))
+    driver = Service("load driver", Command(argv, {"PYTHONPATH": str(ROOT)}), order.with_name("locust.log"))
+    driver.start()
+    try:
+        exit_code = driver.wait(timeout_s)
+    finally:
+        driver.stop()
+    if exit_code is None:
+        raise LoadError(f"the load driver did not end within {timeout_s:.0f} s (log: {driver.log})")
+    if exit_code != 0:
+        last = " | ".join(driver.tail(3))
+        raise LoadError(f"the load driver ended with exit code {exit_code}: {last} (log: {driver.log})")

@@ -1,0 +1,55 @@
+"""Proof, read from inside the running decode service, of which kernel runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app.engine import PlacedKernel
+from app.errors import ProofError
+from app.probe import server_info
+from app.stack import Endpoints
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What the decode service said of itself; config is the autotune choice."""
+
+    variant: str
+    selector: str
+    kernel_sha256: str
+    config: str
+    simulated: bool
+    conditions: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for proof.json."""
+        return asdict(self)
+
+
+def read_proof(endpoints: Endpoints) -> Proof:
+    """Asks the decode service; ProofError when it does not say which kernel it runs."""
+    info = server_info(endpoints.decode_url).get("decode_ab")
+    if not isinstance(info, dict):
+        raise ProofError(f"{endpoints.decode_url}/server_info names no kernel; the service was not started by the lab")
+    try:
+        return Proof(
+            variant=str(info["variant"]),
+            selector=str(info["selector"]),
+            kernel_sha256=str(info["kernel_sha256"]),
+            config=str(info["config"]),
+            simulated=bool(info["simulated"]),
+            conditions={k: info[k] for k in ("engine", "time_scale", "calibration_sha256", "model") if k in info},
+        )
+    except KeyError as e:
+        raise ProofError(f"{endpoints.decode_url}/server_info lacks {e}; it is another version of the lab") from e
+
+
+def check_proof(proof: Proof, kernel: PlacedKernel) -> Proof:
+    """The proof itself when it matches what was put in place; else a ProofError that lists every difference."""
+    wanted = {"variant": kernel.variant, "selector": kernel.selector, "kernel_sha256": kernel.sha256}
+    found = proof.to_json()
+    differing = [f"{k} is {found[k]!r}, not {v!r}" for k, v in wanted.items() if found[k] != v]
+    if differing:
+        raise ProofError(f"decode runs another kernel than {kernel.variant}: {'; '.join(differing)}")
+    return proof

@@ -1,0 +1,123 @@
+"""Where a campaign lies on disk: runs/<id>/ with its plan, its blocks of starts, and what was made of them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from app.errors import InvalidCampaignError, UsageError
+from app.records import read_json, write_json
+from loadtest.plan import Plan, Start
+
+RUNS = Path("runs")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths of one campaign; nothing outside `path` is named by any record, so the folder can be moved."""
+
+    path: Path
+
+    @property
+    def plan_file(self) -> Path:
+        return self.path / "plan.json"
+
+    @property
+    def manifest_file(self) -> Path:
+        return self.path / "manifest.json"
+
+    @property
+    def verdict_file(self) -> Path:
+        return self.path / "verdict.json"
+
+    @property
+    def cells_file(self) -> Path:
+        return self.path / "cells.csv"
+
+    def block(self, block: int) -> Path:
+        """Folder of a block (0-based)."""
+        return self.path / "blocks" / f"{block:03d}"
+
+    def start(self, start: Start) -> Path:
+        """Folder of a start inside its block."""
+        return self.block(start.block) / start.name
+
+    def block_record(self, block: int) -> dict[str, Any] | None:
+        """The record that a finished block ends with; None for a block that never finished."""
+        record = self.block(block) / "block.json"
+        return dict(read_json(record)) if record.is_file() else None
+
+    def set_aside(self, block: int, why: str) -> None:
+        """Moves an unfinished or void attempt out of the way, keeping it beside the block under a name of its own."""
+        folder = self.block(block)
+        if not folder.exists():
+            return
+        number = 1 + len(list(folder.parent.glob(f"{folder.name}.{why}-*")))
+        shutil.move(folder, folder.with_name(f"{folder.name}.{why}-{number}"))
+
+    def void_attempts(self) -> list[dict[str, Any]]:
+        """Records of attempts that were void and done again, in order."""
+        return [dict(read_json(p)) for p in sorted(self.path.glob("blocks/*.void-*/block.json"))]
+
+    def plan(self) -> Plan:
+        """The plan this folder holds."""
+        return Plan.from_json(read_json(self.plan_file))
+
+    def keep_plan(self, plan: Plan) -> None:
+        """Writes the plan once; InvalidCampaignError when the folder already holds another."""
+        if self.plan_file.is_file() and self.plan().sha256() != plan.sha256():
+            raise InvalidCampaignError(f"{self.path} holds another plan; resume with its options or choose another id")
+        if not self.plan_file.is_file():
+            write_json(self.plan_file, plan.to_json())
+
+    def keep_manifest(self, manifest: dict[str, Any]) -> None:
+        """Writes the campaign's manifest once; InvalidCampaignError names the fields that differ from what is there."""
+        if not self.manifest_file.is_file():
+            write_json(self.manifest_file, manifest)
+            return
+        held = dict(read_json(self.manifest_file))
+        differing = sorted(k for k in held.keys() | manifest.keys() if held.get(k) != manifest.get(k))
+        if differing:
+            raise InvalidCampaignError(
+                f"{self.path} was measured under another manifest: {', '.join(differing)} differ; begin a new campaign"
+            )
+
+
+def new_run(name: str | None = None, runs: Path = RUNS) -> RunFolder:
+    """A folder for a new campaign, named by time unless a name is given; a name already used is refused."""
+    name = name or datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    folder = RunFolder(runs / _checked(name))
+    if folder.plan_file.exists():
+        raise UsageError(f"{folder.path} already holds a campaign; add --resume {name} to go on with it")
+    return folder
+
+
+def open_run(name: str = "latest", runs: Path = RUNS) -> RunFolder:
+    """The folder of a campaign that exists."""
+    folder = RunFolder((runs / _checked(name)).resolve())
+    if not folder.plan_file.is_file():
+        known = [p.parent.name for p in runs.glob("*/plan.json") if p.parent.name != "latest"]
+        raise UsageError.unknown("campaign", name, known)
+    return folder
+
+
+def point_latest(folder: RunFolder) -> None:
+    """Makes runs/latest a link to this campaign."""
+    link = folder.path.parent / "latest"
+    spare = link.with_name(f".latest-{folder.path.name}")
+    with contextlib.suppress(FileNotFoundError):
+        spare.unlink()
+    spare.symlink_to(folder.path.name)
+    spare.replace(link)
+
+
+def _checked(name: str) -> str:
+    if not NAME.fullmatch(name):
+        raise UsageError(f"campaign id {name!r}: letters, digits, '.', '_' and '-' only, at most 80")
+    return name
