@@ -5,6 +5,13 @@ LabError
 │   └── VariantError      a variant file says something that cannot be
 ├── GateError             a variant cannot be built
 │   ├── PatchError        the kernel file cannot be changed as asked
+│   │   ├── UnknownBaseError      the file or wheel is not the pinned one
+│   │   ├── EncodingUnknownError  the file is not UTF-8
+│   │   ├── KernelMissingError    no function of that name
+│   │   ├── KernelAmbiguousError  several functions of that name
+│   │   ├── DecoratorUnknownError no autotune decorator, or one in a form that cannot be rewritten
+│   │   ├── KeyUnknownError       a key or constant names no argument of the kernel
+│   │   └── ConstantMissingError  no single module-level literal of that name
 │   └── BuildError        an image could not be made
 ├── NotReadyError         a service, port, wheel or daemon is missing or did not come up
 ├── ProofError            what runs is not what was asked for
@@ -48,6 +55,34 @@ class GateError(LabError):
 
 class PatchError(GateError):
     """The kernel file cannot be changed as asked."""
+
+
+class UnknownBaseError(PatchError):
+    """The file or wheel is not the pinned one."""
+
+
+class EncodingUnknownError(PatchError):
+    """The file is not UTF-8."""
+
+
+class KernelMissingError(PatchError):
+    """The file has no function of that name."""
+
+
+class KernelAmbiguousError(PatchError):
+    """The file has several functions of that name."""
+
+
+class DecoratorUnknownError(PatchError):
+    """The kernel has no autotune decorator, or one in a form that cannot be rewritten or read."""
+
+
+class KeyUnknownError(PatchError):
+    """A key or a config's constant names no argument of the kernel."""
+
+
+class ConstantMissingError(PatchError):
+    """The file has no single module-level literal of that name."""
 
 
 class BuildError(GateError):
