@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from app.errors import InvalidCampaignError, UsageError
+from loadtest.plan import Lengths, Plan, check_concurrencies
+
+PLAN = Plan(seed=7, controls={"v1": "pinned", "v2": "pinned"}, concurrencies=(1, 8, 96), blocks=6)
+
+
+def names(plan: Plan, block: int) -> list[str]:
+    return [s.variant for s in plan.starts(block)]
+
+
+def test_a_plan_comes_back_from_its_json_unchanged() -> None:
+    assert Plan.from_json(json.loads(json.dumps(PLAN.to_json()))) == PLAN
+
+
+def test_a_plan_of_another_schema_is_refused() -> None:
+    with pytest.raises(InvalidCampaignError, match="schema 99"):
+        Plan.from_json(PLAN.to_json() | {"schema": 99})
+
+
+def test_equal_plans_give_equal_orders_and_another_seed_gives_others() -> None:
+    other = replace(PLAN, seed=8)
+    assert [names(PLAN, b) for b in range(6)] == [names(replace(PLAN), b) for b in range(6)]
+    assert [names(PLAN, b) for b in range(6)] != [names(other, b) for b in range(6)]
+
+
+def test_a_mirrored_block_reads_the_same_backwards_and_starts_each_variant_twice() -> None:
+    order = names(PLAN, 0)
+    assert order == order[::-1]
+    assert sorted(order) == sorted([*PLAN.variants, *PLAN.variants])
+
+
+def test_a_single_design_mirrors_each_order_in_the_next_block() -> None:
+    plan = replace(PLAN, design="single")
+    for block in range(0, plan.blocks, 2):
+        assert names(plan, block) == names(plan, block + 1)[::-1]
+
+
+def test_all_starts_of_a_block_visit_the_concurrencies_in_one_order() -> None:
+    assert len({s.concurrencies for s in PLAN.starts(3)}) == 1
+    assert sorted(PLAN.starts(3)[0].concurrencies) == [1, 8, 96]
+
+
+def test_prompts_are_new_for_each_block() -> None:
+    assert PLAN.prompt_seed(0) != PLAN.prompt_seed(1)
+
+
+def test_any_change_of_a_plan_changes_its_digest() -> None:
+    assert replace(PLAN, delta=0.02).sha256() != PLAN.sha256()
+
+
+@pytest.mark.parametrize(
+    ("levels", "says"),
+    [((), "no concurrency"), ((0, 8), "concurrency 0"), ((8, 1), "must rise"), ((8, 8), "must rise")],
+)
+def test_a_wrong_list_of_concurrencies_is_refused(levels: tuple[int, ...], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        check_concurrencies(levels)
+
+
+def test_one_block_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least 2"):
+        replace(PLAN, blocks=1)
+
+
+def test_an_output_of_no_tokens_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least 1 token"):
+        Lengths(10, 0)
