@@ -1,0 +1,109 @@
+"""Counters and gauges under the names SGLang 0.5.17 exports, and Prometheus' text of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+ENGINE_TYPES = {"prefill": "prefill", "decode": "decode", "single": "unified"}
+
+
+@dataclass(slots=True)
+class Counters:
+    """What only grows. As in SGLang, the three `*_tokens_total` of finished requests move when a request ends; realtime_* each step."""
+
+    num_requests: int = 0
+    num_aborted: int = 0
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    cached_tokens: int = 0
+    realtime_decode: int = 0
+    realtime_prefill_compute: int = 0
+    realtime_prefill_cache: int = 0
+    retracted_requests: int = 0
+    retracted_output_tokens: int = 0
+    bootstrap_failed: int = 0
+    transfer_failed: int = 0
+    steps: int = 0
+    busy_s: float = 0.0
+
+    def clear(self) -> None:
+        """Zero, as a restart would."""
+        for f in fields(self):
+            setattr(self, f.name, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What is true at this moment. cache_hit_rate: of prompt tokens since the last flush; gen_throughput: engine time."""
+
+    running: int = 0
+    queued: int = 0
+    bootstrapping: int = 0
+    transferring: int = 0
+    preallocating: int = 0
+    inflight: int = 0
+    retracted: int = 0
+    used_tokens: int = 0
+    evictable_tokens: int = 0
+    capacity_tokens: int = 1
+    cache_hit_rate: float = 0.0
+    gen_throughput: float = 0.0
+
+    @property
+    def token_usage(self) -> float:
+        """Share of KV that running requests hold, 0..1."""
+        return self.used_tokens / max(1, self.capacity_tokens)
+
+
+def exposition(role: str, model: str, counters: Counters, gauges: Gauges, extra: Mapping[str, float]) -> str:
+    """Prometheus text; `extra` are the lab's own decode_ab_* gauges."""
+    base = f'engine_type="{ENGINE_TYPES[role]}",model_name="{model}"'
+    ranked = f'{base},moe_ep_rank="0",pp_rank="0",tp_rank="0"'
+    lines = ["# SIMULATED engine: no GPU ran for these numbers"]
+    for name, value in _gauge_values(gauges).items():
+        lines += [f"# TYPE sglang:{name} gauge", f"sglang:{name}{{{ranked}}} {value:g}"]
+    for name, labels, total in _counter_values(counters, base, ranked):
+        lines += [f"# TYPE sglang:{name} counter", f"sglang:{name}{{{labels}}} {total!r}"]
+    for name, value in extra.items():
+        lines += [f"# TYPE decode_ab_{name} gauge", f"decode_ab_{name}{{{base}}} {value:g}"]
+    return "\n".join(lines) + "\n"
+
+
+def _gauge_values(g: Gauges) -> dict[str, float]:
+    return {
+        "num_running_reqs": g.running,
+        "num_queue_reqs": g.queued,
+        "num_used_tokens": g.used_tokens,
+        "token_usage": g.token_usage,
+        "full_token_usage": g.token_usage,
+        "kv_used_tokens": g.used_tokens,
+        "kv_evictable_tokens": g.evictable_tokens,
+        "kv_available_tokens": g.capacity_tokens - g.used_tokens - g.evictable_tokens,
+        "max_total_num_tokens": g.capacity_tokens,
+        "cache_hit_rate": g.cache_hit_rate,
+        "gen_throughput": g.gen_throughput,
+        "num_retracted_reqs": g.retracted,
+        "num_prefill_bootstrap_queue_reqs": g.bootstrapping,
+        "num_prefill_inflight_queue_reqs": g.inflight,
+        "num_decode_prealloc_queue_reqs": g.preallocating,
+        "num_decode_transfer_queue_reqs": g.transferring,
+    }
+
+
+def _counter_values(c: Counters, base: str, ranked: str) -> list[tuple[str, str, float]]:
+    streaming = f'{base},is_streaming="true"'
+    return [
+        ("prompt_tokens_total", streaming, c.prompt_tokens),
+        ("generation_tokens_total", streaming, c.generation_tokens),
+        ("num_requests_total", streaming, c.num_requests),
+        ("num_aborted_requests_total", base, c.num_aborted),
+        ("cached_tokens_total", f'{base},cache_source="total"', c.cached_tokens),
+        ("realtime_tokens_total", f'{ranked},mode="decode"', c.realtime_decode),
+        ("realtime_tokens_total", f'{ranked},mode="prefill_compute"', c.realtime_prefill_compute),
+        ("realtime_tokens_total", f'{ranked},mode="prefill_cache"', c.realtime_prefill_cache),
+        ("num_retracted_requests_total", ranked, c.retracted_requests),
+        ("num_retracted_output_tokens_total", ranked, c.retracted_output_tokens),
+        ("num_bootstrap_failed_reqs_total", ranked, c.bootstrap_failed),
+        ("num_transfer_failed_reqs_total", ranked, c.transfer_failed),
+    ]
