@@ -1,0 +1,166 @@
+"""What a kernel's configurations need on a target that is not here: registers, spills, shared memory, occupancy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from kernels.compiler import DROPPED_SILENTLY
+from kernels.extract import extract_kernel
+from kernels.geometry import Geometry
+from kernels.limits import LIMITS, Limits
+from kernels.signature import Config, Signature
+from kernels.toolchain import Toolchain, cache_folder, installed_toolchain
+
+ROOT = Path(__file__).parents[1]
+PROCESSES = 2
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """One configuration compiled for one target. Counts are of instructions as they stand in the code.
+
+    stack_bytes and spill_bytes are per thread; stack_bytes includes the spills. error is None when it compiled;
+    dropped says that Triton's autotuner leaves such a failure out without a word.
+    """
+
+    config: Config
+    arch: int
+    triton_version: str
+    use: str = ""
+    shared_bytes: int = 0
+    registers: int = 0
+    spill_bytes: int = 0
+    stack_bytes: int = 0
+    num_warps: int = 0
+    instructions: int = 0
+    wide_loads: int = 0
+    cp_async: int = 0
+    mma: int = 0
+    byte_loads: int = 0
+    code_sha256: str = ""
+    error: str | None = None
+    dropped: bool = False
+    limits: Limits = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limits", LIMITS[self.arch])
+
+    @property
+    def fits(self) -> bool:
+        """Whether it can be launched at all."""
+        return self.error is None and self.ctas_per_sm > 0
+
+    @property
+    def ctas_per_sm(self) -> int:
+        """CTAs resident on one SM."""
+        if self.error is not None:
+            return 0
+        return self.limits.ctas_per_sm(self.shared_bytes, self.registers, self.num_warps)
+
+    @property
+    def warps_per_sm(self) -> int:
+        """Warps resident on one SM."""
+        return self.ctas_per_sm * self.num_warps
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """Equal for two configurations that are the same launch of the same machine code."""
+        return self.code_sha256, self.num_warps, self.shared_bytes
+
+
+def compile_kernel(
+    source: str,
+    kernel: str,
+    signature: Signature,
+    config: Config,
+    arch: int,
+    geometry: Geometry,
+    toolchain: Toolchain | None = None,
+) -> Resources:
+    """Compile one configuration of `kernel` of the module text `source`; no GPU, no import but what the kernel uses.
+
+    Of a kernel launched in several ways, the first. A failed compilation is a Resources with an error; ExtractError and
+    SignatureError say that it could not be tried.
+    """
+    alone = replace(signature, others=())
+    return compile_all(source, kernel, alone, [config], arch, geometry, toolchain)[0]
+
+
+def compile_all(
+    source: str,
+    kernel: str,
+    signature: Signature,
+    configs: Sequence[Config],
+    arch: int,
+    geometry: Geometry,
+    toolchain: Toolchain | None = None,
+) -> list[Resources]:
+    """Compile every configuration in every way the kernel is launched, two at a time, each in its own process.
+
+    Results are kept on disk by content: source of the kernel, launch, target, Triton version, and this code.
+    """
+    if arch not in LIMITS:
+        raise ValueError(f"no limits known for arch {arch}; known: {', '.join(map(str, LIMITS))}")
+    chain = toolchain or installed_toolchain()
+    text = extract_kernel(source, kernel)
+
+    def one(job: tuple[Config, Signature]) -> Resources:
+        config, use = job
+        arguments, constants = use.bind(source, geometry, config)
+        request = {
+            "source": text, "kernel": kernel, "arguments": arguments, "constants": constants, "arch": arch,
+            "num_warps": config.num_warps, "num_stages": config.num_stages,
+        }  # fmt: skip
+        answer = _answer(request, chain)
+        dropped = answer.pop("error_kind", "") in DROPPED_SILENTLY
+        return Resources(config, arch, chain.version, use.use, dropped=dropped, **answer)
+
+    with ThreadPoolExecutor(PROCESSES) as pool:
+        return list(pool.map(one, [(config, use) for config in configs for use in signature.uses]))
+
+
+def _answer(request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
+    key = json.dumps([request, chain.version, _compiler_sha256()], sort_keys=True)
+    kept = cache_folder() / "gate" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+    if kept.is_file():
+        return dict(json.loads(kept.read_text()))
+    answer = _compile(request, chain)
+    # A crash may be the machine's fault; every other answer follows from the key.
+    if answer.get("error_kind") != "Crash":
+        _keep(kept, answer)
+    return answer
+
+
+def _compile(request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
+    # Settings of the caller's own Triton would make the answer depend on more than the request.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TRITON_", "PTXAS_", "PYTHON"))}
+    done = subprocess.run(
+        [str(chain.python), "-m", "kernels.compiler"],
+        input=json.dumps(request), capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT, env=environment,
+    )  # fmt: skip
+    if done.returncode:
+        last = " ".join(done.stderr.strip().splitlines()[-1:])
+        return {"error": f"the compiler ended with {done.returncode}: {last}", "error_kind": "Crash"}
+    return dict(json.loads(done.stdout))
+
+
+def _keep(path: Path, answer: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        json.dump(answer, file)
+    Path(file.name).replace(path)
+
+
+def _compiler_sha256() -> str:
+    parts = [(ROOT / "kernels" / name).read_bytes() for name in ("compiler.py", "sass.py")]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
