@@ -1,0 +1,130 @@
+"""What a campaign says, in sentences: the same words in every kind of report and in the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from app.report.campaign_view import CampaignView
+from app.report.judged import Judged, Level
+from app.report.predictions import Prediction
+from app.report.wording import counted, interval, listed, number, signed
+
+DECISIONS = {
+    "accept": "accepted",
+    "reject": "rejected",
+    "undecided": "undecided",
+    "invalid": "invalid",
+    "same-code": "the same code as its control",
+}
+
+
+def simulated_mark(view: CampaignView) -> str:
+    """The line that stands above every figure of a simulated campaign; empty when a real engine was measured."""
+    if not view.simulated:
+        return ""
+    scale = view.plan.time_scale
+    pace = f"time scale {scale:g}: {scale:g} s of engine time pass in 1 s" if scale != 1 else "in real time"
+    return f"SIMULATED, {pace}. No figure here was measured on a GPU."
+
+
+def headline(view: CampaignView) -> str:
+    """One sentence with the decision of every judged variant."""
+    if not view.judged:
+        return "No verdict: this campaign has not been judged"
+    if view.verdict.get("interim"):
+        return "Not a verdict yet: blocks of the plan are missing"
+    return "; ".join(f"{j.variant} is {DECISIONS.get(j.decision, j.decision)}" for j in view.judged)
+
+
+def basis(view: CampaignView) -> str:
+    """What the verdict rests on: blocks, starts, order, margin and confidence."""
+    plan, void = view.plan, view.void_blocks
+    used = view.verdict.get("blocks_used", 0)
+    orders = {"mirrored": "in a random order and its mirror", "single": "in orders balanced over the blocks"}
+    return (
+        f"{used} of {counted(plan.blocks, 'block')} used, {len(void)} void; each block starts every variant "
+        f"{orders[plan.design]}; margin {100 * plan.delta:g} %; intervals hold for all concurrencies together "
+        f"at {100 * (1 - plan.alpha):g} %."
+    )
+
+
+def found(judged: Judged) -> str:
+    """Effects at the concurrencies where something was shown: '-15.8 % at C=1 and -7.1 % at C=96'."""
+    shown = [level for level in judged.levels if level.outcome in ("better", "worse")]
+    return listed(f"{signed(level.effect_pct)} % at C={level.concurrency}" for level in shown)
+
+
+def undecided(judged: Judged) -> tuple[str, ...]:
+    """What each undecided concurrency would take."""
+    return tuple(_would_decide(level) for level in judged.levels if level.outcome == "undecided")
+
+
+def _would_decide(level: Level) -> str:
+    needs = [f"could see {number(level.mde_pct, 1)} %"] if level.mde_pct is not None else []
+    needs += [f"{counted(level.blocks_to_decide, 'block')} would decide"] if level.blocks_to_decide else []
+    return f"C={level.concurrency} is undecided" + (f": {', '.join(needs)}" if needs else "")
+
+
+def shape(judged: Judged) -> str:
+    """How the effect depends on concurrency; empty when that was not estimated."""
+    slope = judged.per_doubling
+    if slope is None:
+        return ""
+    words = {
+        "rises": "rises with concurrency",
+        "falls": "falls with concurrency",
+        "flat": "shows no trend over concurrency",
+    }
+    change = f"{signed(slope.effect_pct, 2)} % a doubling, {interval(slope.low_pct, slope.high_pct, 2)}"
+    cross = "; worse at the lowest and better at the highest" if judged.crossover else ""
+    return f"The effect {words.get(judged.shape, judged.shape)} ({change}){cross}."
+
+
+def doubts(judged: Judged) -> tuple[str, ...]:
+    """Reasons to look before believing: two modes, or two estimates that disagree."""
+    modes = [
+        f"C={level.concurrency}: two modes {number(abs(level.modes['gap_pct']), 1)} % apart, slow runs "
+        f"{level.modes['variant_slow']} of {level.modes['variant_runs']} ({judged.variant}) and "
+        f"{level.modes['control_slow']} of {level.modes['control_runs']} ({judged.control})"
+        for level in judged.levels
+        if level.modes
+    ]
+    estimates = [
+        f"C={level.concurrency}: mean {signed(level.effect_pct)} % and Hodges-Lehmann {signed(level.hodges_lehmann_pct)} % disagree"
+        for level in judged.levels
+        if level.doubt
+    ]
+    return (*modes, *estimates)
+
+
+def error_rates(view: CampaignView) -> tuple[str, ...]:
+    """What the lab's own calibration says of verdicts of this kind, per variant."""
+    calibration = view.verdict.get("calibration", {})
+    return tuple(_cited(name, row, calibration["file"]) for name, row in calibration.get("rows", {}).items())
+
+
+def _cited(name: str, row: Mapping[str, Any] | None, file: str) -> str:
+    if row is None:
+        return f"{name}: this design and number of blocks is not in {file}; its error rates are not known."
+    return (
+        f"{name}: {100 * row['false_verdicts']:.1f} % false verdicts in {row['campaigns']:,} campaigns without a difference, "
+        f"simultaneous intervals held at least {100 * row['simultaneous_low']:.1f} % ({file}, {row['design']}, "
+        f"{row['blocks']} blocks)."
+    )
+
+
+def prediction_sentence(prediction: Prediction) -> str:
+    """'C=96: predicted +15 to +25 %, found -8.0 to -6.1 %: refuted'."""
+    found = f"found {interval(*prediction.found)} %" if prediction.found else "no interval"
+    return (
+        f"C={prediction.concurrency}: predicted {interval(*prediction.predicted, 0)} %, {found}: {prediction.outcome}"
+    )
+
+
+def hypothesis_outcome(predictions: Iterable[Prediction]) -> str:
+    """One word for a whole prediction: refuted when any part is, held when all parts are, else open."""
+    outcomes = {p.outcome for p in predictions}
+    if not outcomes:
+        return "no prediction"
+    return "refuted" if "refuted" in outcomes else "held" if outcomes == {"held"} else "open"

@@ -1,0 +1,97 @@
+"""The HTML report: one file with everything inside, no script, no outside resource, every outside word escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from app.errors import RecordsError
+from app.report import conclusions, evidence, figures_effect, figures_load, provenance, wording
+from app.report.campaign_view import CampaignView
+from app.report.predictions import Prediction, predictions
+from app.report.streams import Stream, pooled_gaps, read_streams
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render_html(view: CampaignView) -> str:
+    """The whole page."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["capitalize_first"] = lambda words: words[:1].upper() + words[1:]
+    environment.globals.update(wording=wording, conclusions=conclusions)
+    # The style sheet is a file of this package, so it is the one text that goes in unescaped.
+    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
+    return environment.get_template("report.html.j2").render(style=style, **_context(view))
+
+
+def _context(view: CampaignView) -> dict[str, Any]:
+    foreseen = {v: predictions(view.variant_record(v), view.judged_variant(v)) for v in view.variants}
+    streams, unread = _streams(view)
+    return {
+        "view": view,
+        "foreseen": foreseen,
+        "missing": (*view.missing, *unread),
+        "effects": _effect_figures(view, foreseen),
+        **_load_figures(view, streams),
+        "grids": {
+            "origin": provenance.origin_grid(view),
+            "proof": evidence.proof_grid(view),
+            "gate": evidence.gate_grid(view),
+            "guards": evidence.guard_grid(view),
+            "conditions": evidence.conditions_grid(view),
+            "manifest": evidence.manifest_grid(view),
+            "plan": evidence.plan_grid(view),
+        },
+        "limits": provenance.limits(view),
+    }
+
+
+def _streams(view: CampaignView) -> tuple[list[Stream], tuple[str, ...]]:
+    starts = [(r.start.block, r.start.index, r.start.variant, r.folder) for r in view.starts]
+    streams, unread = [], []
+    for one in starts:
+        try:
+            streams += read_streams([one], view.plan.time_scale)
+        except RecordsError as e:
+            unread.append(str(e))
+    return streams, tuple(unread)
+
+
+def _effect_figures(
+    view: CampaignView, foreseen: Mapping[str, tuple[Prediction, ...]]
+) -> dict[str, tuple[Markup, Markup]]:
+    delta = view.plan.delta
+    span = figures_effect.effect_range(view.judged, delta, [p.predicted for ps in foreseen.values() for p in ps])
+    dots = figures_effect.effect_range(view.judged, delta)
+    return {
+        j.variant: (
+            figures_effect.forest(j, span, delta, {p.concurrency: p.predicted for p in foreseen[j.variant]}),
+            figures_effect.differences(j, dots, delta),
+        )
+        for j in view.judged
+    }
+
+
+def _load_figures(view: CampaignView, streams: list[Stream]) -> dict[str, Any]:
+    of = figures_load.styles(view.variants)
+    pooled = pooled_gaps(streams)
+    single = all(s.tokens_per_event == 1 for s in streams)
+    what = "time between tokens" if single else "time between events"
+    levels = sorted({level for _, level in pooled})
+    return {
+        "keys": {name: figures_load.key(style) for name, style in of.items()},
+        "throughput": figures_load.throughput(view.measured, of, {}) if view.measured else None,
+        "latency": figures_load.latency(view.measured, of) if view.measured else None,
+        "gaps": {c: figures_load.gaps(pooled, c, of, what) for c in levels},
+        "timelines": {b: figures_load.timeline(group, of) for b, group in figures_load.by_block(streams).items()},
+    }

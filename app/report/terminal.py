@@ -1,0 +1,93 @@
+"""A campaign on the terminal: a table per concurrency and a verdict per variant; plain text when it is piped."""
+
+from __future__ import annotations
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.report import conclusions
+from app.report.campaign_view import CampaignView
+from app.report.judged import Level
+from app.report.predictions import predictions
+from app.report.wording import interval, number, signed
+
+STYLES = {
+    "better": "green",
+    "worse": "red",
+    "equivalent": "cyan",
+    "undecided": "yellow",
+    "invalid": "magenta",
+    "accept": "bold green",
+    "reject": "bold red",
+}
+PLAIN_WIDTH = 110
+
+
+def print_campaign(view: CampaignView, console: Console | None = None) -> None:
+    """Prints the campaign; a console that is no terminal gets plain lines of a fixed width."""
+    console = console or Console()
+    if not console.is_terminal:
+        console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True)
+    _print_head(view, console)
+    for concurrency in view.plan.concurrencies:
+        console.print(_level_table(view, concurrency))
+    console.print(_verdict_table(view))
+    for part in view.missing:
+        console.print(Text(f"missing: {part}", style="yellow"))
+
+
+def _print_head(view: CampaignView, console: Console) -> None:
+    if mark := conclusions.simulated_mark(view):
+        console.print(Text(mark, style="bold black on yellow"))
+    console.print(Text.assemble("Campaign ", (view.name, "bold"), ". ", conclusions.basis(view)))
+    for block, reasons in view.void_blocks.items():
+        console.print(Text(f"block {block + 1} is void: {'; '.join(reasons)}", style="magenta"))
+
+
+def _level_table(view: CampaignView, concurrency: int) -> Table:
+    table = Table(title=f"C = {concurrency}", title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("variant", min_width=12)
+    for name in ("tok/s", "effect %", "interval %"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("outcome", min_width=10)
+    for name in ("TPOT ms", "TTFT ms"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("against")
+    for variant in view.variants:
+        table.add_row(*_row(view, variant, concurrency))
+    return table
+
+
+def _row(view: CampaignView, variant: str, concurrency: int) -> list[Text]:
+    measured, judged = view.measured.get((variant, concurrency)), view.judged_variant(variant)
+    level = judged.level(concurrency) if judged else None
+    rate, tpot, ttft = (
+        (measured.tokens_per_s, measured.tpot_p50_ms, measured.ttft_p50_ms) if measured else (None, None, None)
+    )
+    cells = [Text(variant), Text(number(rate)), *_effect(level), Text(number(tpot)), Text(number(ttft))]
+    return [*cells, Text(judged.control if judged else "")]
+
+
+def _effect(level: Level | None) -> list[Text]:
+    if level is None:
+        return [Text(""), Text(""), Text("measured" if level is None else "")]
+    found = interval(*level.simultaneous) if level.simultaneous else interval(None, None)
+    return [Text(signed(level.effect_pct)), Text(found), Text(level.outcome, STYLES.get(level.outcome, ""))]
+
+
+def _verdict_table(view: CampaignView) -> Table:
+    table = Table(title="Verdict", title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("variant", min_width=12)
+    table.add_column("decision", min_width=10)
+    table.add_column("why")
+    for judged in view.judged:
+        facts = [judged.reason, conclusions.found(judged), *conclusions.undecided(judged), *conclusions.doubts(judged)]
+        why = Text("\n".join(filter(None, facts)))
+        for prediction in predictions(view.variant_record(judged.variant), judged):
+            why.append(f"\n{conclusions.prediction_sentence(prediction)}", "dim")
+        if judged.stamps:
+            why.append(f"\nstamps: {', '.join(judged.stamps)}", "yellow")
+        table.add_row(Text(judged.variant), Text(judged.decision, STYLES.get(judged.decision, "yellow")), why)
+    return table
