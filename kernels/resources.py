@@ -7,9 +7,10 @@ import json
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from kernels.toolchain import Toolchain, cache_folder, installed_toolchain
 
 ROOT = Path(__file__).parents[1]
 PROCESSES = 2
+# Shared by all callers of this process: several may compile side by side.
+_SLOTS = threading.BoundedSemaphore(PROCESSES)
 TIMEOUT_S = 300
 
 
@@ -76,6 +79,19 @@ class Resources:
     def identity(self) -> tuple[str, int, int]:
         """Equal for two configurations that are the same launch of the same machine code."""
         return self.code_sha256, self.num_warps, self.shared_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain mapping; config as the variant's file has it, beside its short form."""
+        facts = [f.name for f in fields(self) if f.name not in ("config", "arch", "triton_version", "limits")]
+        return {
+            "config": str(self.config),
+            "constants": dict(self.config.constants),
+            "num_stages": self.config.num_stages,
+            **{name: getattr(self, name) for name in facts},
+            "fits": self.fits,
+            "ctas_per_sm": self.ctas_per_sm,
+            "warps_per_sm": self.warps_per_sm,
+        }
 
 
 def compile_kernel(
@@ -144,10 +160,11 @@ def _answer(request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
 def _compile(request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
     # Settings of the caller's own Triton would make the answer depend on more than the request.
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("TRITON_", "PTXAS_", "PYTHON"))}
-    done = subprocess.run(
-        [str(chain.python), "-m", "kernels.compiler"],
-        input=json.dumps(request), capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT, env=environment,
-    )  # fmt: skip
+    with _SLOTS:
+        done = subprocess.run(
+            [str(chain.python), "-m", "kernels.compiler"],
+            input=json.dumps(request), capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT, env=environment,
+        )  # fmt: skip
     if done.returncode:
         last = " ".join(done.stderr.strip().splitlines()[-1:])
         return {"error": f"the compiler ended with {done.returncode}: {last}", "error_kind": "Crash"}
