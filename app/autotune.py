@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst
@@ -15,6 +15,7 @@ from app.variants import KernelConfig
 
 # Triton's own defaults for a Config that leaves them out.
 _DEFAULT_WARPS, _DEFAULT_STAGES = 4, 3
+_PARAMETERS = ("configs", "key")
 _CONFIG_FIELDS = ("kwargs", "num_warps", "num_stages")
 _FORMS = (ast.List, ast.Tuple, ast.ListComp, ast.Call, ast.Name, ast.Attribute, ast.BinOp, ast.IfExp)
 
@@ -47,65 +48,72 @@ class Autotune:
 
     def rewritten(self, configs: Sequence[KernelConfig] | None, key: Sequence[str] | None) -> str:
         """The call's text with other configs, another key, or both; equal ones stay as they are written."""
-        configs_text = None if configs is None else self._configs_text(configs)
-        key_text = None if key is None else self._key_text(key)
-        if configs_text is None and key_text is None:
-            return self.source.segment(self.call)
-        return self._replaced({0: configs_text, 1: key_text})
+        texts = {}
+        if configs is not None and not self._has_configs(configs):
+            texts["configs"] = self._configs_text(configs)
+        if key is not None and not self._has_key(key):
+            texts["key"] = self._key_text(key)
+        return self._replaced(texts) if texts else self.source.segment(self.call)
 
     def unknown(self, why: str) -> DecoratorUnknownError:
         """The error to raise about this decorator."""
         return DecoratorUnknownError(f"line {self.call.lineno}: autotune of {self.function.name!r}: {why}")
 
-    def _configs_text(self, configs: Sequence[KernelConfig]) -> str | None:
-        self._check_form()
+    def _has_configs(self, configs: Sequence[KernelConfig]) -> bool:
         try:
-            if self.read_configs() == list(configs):
-                return None
+            # By their text, so that 1 and True are two.
+            return [str(config) for config in self.read_configs()] == [str(config) for config in configs]
         except DecoratorUnknownError:
-            pass
-        self._check_constants(configs)
-        line = self.source.line(self.call.lineno)
-        indent = line[: len(line) - len(line.lstrip(" \t"))]
-        name = self._config_name()
-        rows = [f"{indent}        {name}({_config_arguments(config)}),\n" for config in configs]
-        return "[\n" + "".join(rows) + f"{indent}    ]"
+            return False
 
-    def _key_text(self, key: Sequence[str]) -> str | None:
+    def _has_key(self, key: Sequence[str]) -> bool:
+        try:
+            return self.read_key() == tuple(key)
+        except DecoratorUnknownError:
+            return False
+
+    def _configs_text(self, configs: Sequence[KernelConfig]) -> str:
+        self._check_form()
+        self._check_constants(configs)
+        line = self.source.line(self.configs.lineno)
+        indent, end, name = line[: len(line) - len(line.lstrip(" \t"))], self._line_end(), self._config_name()
+        rows = [f"{indent}    {name}({_config_arguments(config)}),{end}" for config in configs]
+        return f"[{end}{''.join(rows)}{indent}]"
+
+    def _key_text(self, key: Sequence[str]) -> str:
         if self.key is None:
             raise self.unknown("it has no key argument to replace")
         known = arguments(self.function)
         if strangers := [name for name in key if name not in known]:
             raise self._no_argument(f"key {', '.join(strangers)}")
-        try:
-            if self.read_key() == tuple(key):
-                return None
-        except DecoratorUnknownError:
-            pass
         return json.dumps(list(key))
 
     def _no_argument(self, what: str) -> KeyUnknownError:
         name, known = self.function.name, ", ".join(arguments(self.function))
         return KeyUnknownError(f"{what} names no argument of {name!r}; its arguments: {known}")
 
-    def _replaced(self, texts: dict[int, str | None]) -> str:
-        config = libcst.PartialParserConfig(default_newline=self._newline())
+    def _replaced(self, texts: Mapping[str, str]) -> str:
+        written = self.source.segment(self.call)
+        render = libcst.Module([], default_newline=self._line_end()).code_for_node
         try:
-            module = libcst.parse_module(self.source.segment(self.call), config)
+            call = libcst.parse_expression(written)
+            if not isinstance(call, libcst.Call) or render(call) != written:
+                raise self.unknown("it cannot be held byte for byte")
+            args = [
+                arg.with_changes(value=libcst.parse_expression(text))
+                if (text := texts.get(_parameter(arg, i)))
+                else arg
+                for i, arg in enumerate(call.args)
+            ]
+            return render(call.with_changes(args=args))
         except libcst.ParserSyntaxError as error:
-            raise self.unknown(f"it does not stand on its own ({error.message})") from error
-        statement = module.body[0]
-        expression = statement.body[0] if isinstance(statement, libcst.SimpleStatementLine) else None
-        if not isinstance(expression, libcst.Expr) or not isinstance(expression.value, libcst.Call):
-            raise self.unknown("it is not a plain call")
-        args = list(expression.value.args)
-        for place, name in enumerate(("configs", "key")):
-            if text := texts[place]:
-                index = _argument_index([arg.keyword.value if arg.keyword else None for arg in args], name, place)
-                args[index] = args[index].with_changes(value=libcst.parse_expression(text))
-        call = expression.value.with_changes(args=args)
-        line = statement.with_changes(body=[expression.with_changes(value=call)])
-        return module.with_changes(body=[line]).code
+            raise self.unknown("it cannot be read apart from the parentheses around it") from error
+        except RecursionError as error:
+            raise self.unknown("it is nested too deeply") from error
+
+    def _line_end(self) -> str:
+        line = self.source.line(self.call.lineno)
+        return line[len(line.rstrip("\r\n")) :] or "\n"
 
     def _check_form(self) -> None:
         if not isinstance(self.configs, _FORMS) or any(isinstance(n, ast.NamedExpr) for n in ast.walk(self.configs)):
@@ -168,10 +176,6 @@ class Autotune:
             raise self.unknown(f"the config {self.source.segment(element)!r} sets {', '.join(fields)}")
         return config
 
-    def _newline(self) -> str:
-        line = self.source.line(self.call.lineno)
-        return line[len(line.rstrip("\r\n")) :] or "\n"
-
 
 def find_autotune(source: KernelSource, kernel: str) -> Autotune:
     """The autotune decorator of a kernel; each fault has its own error."""
@@ -187,7 +191,7 @@ def find_autotune(source: KernelSource, kernel: str) -> Autotune:
         raise DecoratorUnknownError(f"line {call.lineno}: autotune of {kernel!r} is not called")
     if any(isinstance(arg, ast.Starred) for arg in call.args):
         raise DecoratorUnknownError(f"line {call.lineno}: autotune of {kernel!r} takes starred arguments")
-    configs, key = (_argument(call, name, place) for place, name in enumerate(("configs", "key")))
+    configs, key = (_argument(call, name, place) for place, name in enumerate(_PARAMETERS))
     if configs is None:
         raise DecoratorUnknownError(f"line {call.lineno}: autotune of {kernel!r} is given no configs by name or place")
     return Autotune(source, function, call, configs, key)
@@ -216,8 +220,10 @@ def _argument(call: ast.Call, name: str, place: int) -> ast.expr | None:
     return by_name or (call.args[place] if place < len(call.args) else None)
 
 
-def _argument_index(keywords: Sequence[str | None], name: str, place: int) -> int:
-    return keywords.index(name) if name in keywords else place
+def _parameter(arg: libcst.Arg, place: int) -> str:
+    if arg.keyword:
+        return arg.keyword.value
+    return _PARAMETERS[place] if place < len(_PARAMETERS) and not arg.star else ""
 
 
 def _config_fields(call: ast.Call) -> dict[str, ast.expr]:

@@ -103,7 +103,8 @@ def check_compiles(data: bytes, path: str) -> None:
             warnings.simplefilter("ignore")
             compile(data, PurePosixPath(path).name, "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise PatchError(f"{path}:{error.lineno} does not compile: {error.msg}") from error
+        where = f":{error.lineno}" if error.lineno else ""
+        raise PatchError(f"{path}{where} does not compile: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise PatchError(f"{path} does not compile: {type(error).__name__} {error}") from error
 
