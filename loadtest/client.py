@@ -1,0 +1,251 @@
+"""Streams completions over plain HTTP: stamps bytes as they leave the socket, keeps them, and parses nothing.
+
+The sockets live in a uvloop loop in an operating-system thread of its own, beside Locust's greenlets: a busy user or
+web page delays a stamp by one switch of the interpreter lock, not by its own length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import gevent
+import httptools
+import uvloop
+from gevent.event import Event
+from gevent.monkey import get_original
+
+from app.errors import UsageError
+from loadtest.guards import LoopMeter
+
+# How long another greenlet may hold the interpreter before the reader thread gets it back.
+SWITCH_INTERVAL_S = 0.0005
+
+
+class Exchange:
+    """One request and the raw record of its response: read stamps, the body's length after each read, the body."""
+
+    __slots__ = (
+        *("body", "done", "ended_ns", "ends", "error", "error_kind"),
+        *("payload", "sent_ns", "slot", "stamps", "status"),
+    )
+
+    def __init__(self, slot: int, payload: bytes) -> None:
+        self.slot, self.payload = slot, payload
+        self.sent_ns = self.ended_ns = self.status = 0
+        self.stamps, self.ends, self.body = array("q"), array("q"), bytearray()
+        self.error_kind = self.error = ""
+        self.done = Event()
+
+    def fail(self, kind: str, error: str) -> None:
+        """Marks the exchange; the first fault stands."""
+        if not self.error_kind:
+            self.error_kind, self.error = kind, error
+
+
+class _Connection(asyncio.Protocol):
+    """One kept-alive connection; carries one exchange at a time."""
+
+    def __init__(self, client: StreamClient) -> None:
+        self._client = client
+        self._parser: Any = None
+        self.transport: asyncio.Transport | None = None
+        self.exchange: Exchange | None = None
+        self._framed = False
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def send(self, exchange: Exchange, transport: asyncio.Transport) -> None:
+        self.exchange, self._framed = exchange, False
+        self._parser = httptools.HttpResponseParser(self)
+        exchange.sent_ns = time.monotonic_ns()
+        transport.write(exchange.payload)
+
+    def data_received(self, data: bytes) -> None:
+        now = time.monotonic_ns()
+        exchange = self.exchange
+        if exchange is None:
+            return
+        exchange.ended_ns = now
+        before = len(exchange.body)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as e:
+            self.abort("bad_http", f"not an HTTP response: {e}")
+            return
+        length = len(exchange.body)
+        if length != before:
+            exchange.stamps.append(now)
+            exchange.ends.append(length)
+        if self.exchange is None:
+            self._client.finish(exchange)
+
+    def on_body(self, body: bytes) -> None:
+        if self.exchange is not None:
+            self.exchange.body += body
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._framed = self._framed or name.lower() in (b"content-length", b"transfer-encoding")
+
+    def on_headers_complete(self) -> None:
+        if self.exchange is not None:
+            self.exchange.status = self._parser.get_status_code()
+
+    def on_message_complete(self) -> None:
+        if not self._parser.should_keep_alive() and self.transport is not None:
+            self._client.drop(self)
+        self.exchange = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._client.drop(self)
+        exchange = self.exchange
+        if exchange is None:
+            return
+        exchange.ended_ns = time.monotonic_ns()
+        # A body without a length and without chunks ends, by the protocol, when the connection does.
+        if not exchange.status or self._framed:
+            exchange.fail("disconnected", f"the connection ended inside the response ({exc or 'closed by the peer'})")
+        self.exchange = None
+        self._client.finish(exchange)
+
+    def abort(self, kind: str, error: str) -> None:
+        exchange, self.exchange = self.exchange, None
+        if self.transport is not None:
+            self.transport.abort()
+        if exchange is not None:
+            exchange.fail(kind, error)
+            exchange.ended_ns = time.monotonic_ns()
+            self._client.finish(exchange)
+
+
+class StreamClient:
+    """Sends exchanges to one server from any greenlet.
+
+    stall_s: a response without a byte for that long fails as "stalled".
+    """
+
+    def __init__(self, url: str, stall_s: float = 120.0) -> None:
+        self.host, self.port = _address(url)
+        self._stall_ns = int(stall_s * 1e9)
+        self._loop = uvloop.new_event_loop()
+        self._idle: dict[int, _Connection] = {}
+        self._busy: set[_Connection] = set()
+        self._finished: deque[Exchange] = deque()
+        self._watcher = gevent.get_hub().loop.async_()
+        self.meter = LoopMeter()
+
+    def start(self) -> None:
+        """Starts the reader thread."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._watcher.start(self._wake)
+        # The original call: a thread that gevent patched would be a greenlet of the main loop.
+        get_original("_thread", "start_new_thread")(self._run, ())
+
+    def begin(self, exchange: Exchange) -> None:
+        """Sends one exchange on its slot's connection; `exchange.done` is set at its end, faults are marked in it."""
+        self._loop.call_soon_threadsafe(self._begin, exchange)
+
+    def open(self, slots: int) -> None:
+        """Opens the connections of slots 0..slots-1 ahead of their first request."""
+        self._loop.call_soon_threadsafe(self._open_all, slots)
+
+    def cut(self) -> None:
+        """Ends every exchange in flight; they fail as "cut"."""
+        self._loop.call_soon_threadsafe(self._abort_all, "cut", "ended by the driver after its last window")
+
+    def close(self) -> None:
+        """Cuts what is in flight and stops the reader thread."""
+        self._loop.call_soon_threadsafe(self._abort_all, "cut", "the driver was closed")
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def finish(self, exchange: Exchange) -> None:
+        """Hands a finished exchange back to its greenlet (called in the reader thread)."""
+        self._finished.append(exchange)
+        self._watcher.send()
+
+    def drop(self, connection: _Connection) -> None:
+        """Forgets a connection that cannot carry another exchange (called in the reader thread)."""
+        self._busy.discard(connection)
+        for slot in [s for s, c in self._idle.items() if c is connection]:
+            del self._idle[slot]
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self.meter.attach(self._loop)
+        self._loop.call_later(1.0, self._sweep)
+        self._loop.run_forever()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+    def _wake(self) -> None:
+        while self._finished:
+            self._finished.popleft().done.set()
+
+    def _begin(self, exchange: Exchange) -> None:
+        connection = self._idle.get(exchange.slot)
+        if connection is None or connection.transport is None or connection.transport.is_closing():
+            self._loop.create_task(self._connect_and_send(exchange))
+        else:
+            self._busy.add(connection)
+            connection.send(exchange, connection.transport)
+
+    async def _connect_and_send(self, exchange: Exchange) -> None:
+        connection = await self._connect(exchange.slot, lambda error: exchange.fail("connect", error))
+        if connection is None or connection.transport is None:
+            exchange.sent_ns = exchange.ended_ns = time.monotonic_ns()
+            self.finish(exchange)
+            return
+        self._busy.add(connection)
+        connection.send(exchange, connection.transport)
+
+    async def _connect(self, slot: int, on_error: Callable[[str], None]) -> _Connection | None:
+        try:
+            _, connection = await self._loop.create_connection(lambda: _Connection(self), self.host, self.port)
+        except OSError as e:
+            on_error(f"{self.host}:{self.port}: {e}")
+            return None
+        self._idle[slot] = connection
+        return connection
+
+    def _open_all(self, slots: int) -> None:
+        for slot in range(slots):
+            if slot not in self._idle:
+                self._loop.create_task(self._connect(slot, lambda error: None))
+
+    def _sweep(self) -> None:
+        limit = time.monotonic_ns() - self._stall_ns
+        for connection in list(self._busy):
+            exchange = connection.exchange
+            if exchange is None:
+                self._busy.discard(connection)
+            elif max(exchange.sent_ns, exchange.ended_ns) < limit:
+                connection.abort("stalled", f"no byte for {self._stall_ns / 1e9:g} s")
+        self._loop.call_later(1.0, self._sweep)
+
+    def _abort_all(self, kind: str, error: str) -> None:
+        for connection in list(self._busy):
+            connection.abort(kind, error)
+
+
+def http_request(url: str, path: str, body: bytes) -> bytes:
+    """The bytes of one POST: no compression, no proxy, connection kept."""
+    host, port = _address(url)
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+        f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def _address(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise UsageError(f"host {url!r}; the driver needs http://host:port")
+    return parts.hostname, parts.port or 80

@@ -1,0 +1,200 @@
+"""One start under load: admission, client, course, servers' samples and the record, tied to Locust's run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import gevent
+
+from loadtest.client import Exchange, StreamClient, http_request
+from loadtest.guards import health_json
+from loadtest.order import StartOrder
+from loadtest.prompts import Prompt, PromptList
+from loadtest.recorder import Recorder, Sent
+from loadtest.rows import write_load, write_rows
+from loadtest.server import Sample, sample_json, servers_of
+from loadtest.shape import Course, Schedule, Seen, advance, begin, close, mark_json
+from loadtest.slots import Lease, Slots, first_output_tokens
+
+LOOK_S = 0.02
+SAMPLE_S = 1.0
+FLUSH_PATIENCE_S = 10.0
+PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+
+
+class Driver:
+    """Runs one order. `begin` starts it, users call `send_next` until it says False, `finish` writes the record."""
+
+    def __init__(self, order: StartOrder, worker: int = 0) -> None:
+        self.order = order
+        self.prompts = PromptList.of(order)
+        self.client = StreamClient(order.router_url)
+        self.slots = Slots()
+        self.recorder = Recorder(worker)
+        self.schedule = Schedule.of(order)
+        self.course: Course | None = None
+        self.samples: list[Sample] = []
+        self.flushes: list[dict[str, Any]] = []
+        self.on_sent: Callable[[Sent], None] = lambda sent: None
+        self._servers = servers_of(order)
+        self._live: dict[int, Exchange] = {}
+        self._streaming: set[int] = set()
+        self._ready: dict[tuple[int, int, int], tuple[Prompt, int, bytes]] = {}
+        self._greenlets: list[gevent.Greenlet] = []
+        self._started_unix_s = 0.0
+
+    def begin(self) -> None:
+        """Empties the caches, starts the reader and enters the first level."""
+        self._started_unix_s = time.time()
+        self.flushes = [server.flush(FLUSH_PATIENCE_S, gevent.sleep) for server in self._servers]
+        self.client.start()
+        self.client.open(max(self.order.concurrencies))
+        self._sample_all()
+        self._enter(begin(self.schedule, time.monotonic_ns()))
+        self._greenlets = [gevent.spawn(self._watch), gevent.spawn(self._sample_regularly)]
+
+    @property
+    def done(self) -> bool:
+        """Whether every level has been visited and every request has ended."""
+        return self.course is not None and self.course.phase == "done"
+
+    def wait_for_change(self, concurrency: int, timeout_s: float) -> int:
+        """The level's concurrency, after at most timeout_s of waiting for one that differs from the given."""
+        deadline = time.monotonic() + timeout_s
+        while not self.done and self.course is not None and self.course.concurrency == concurrency:
+            if time.monotonic() >= deadline:
+                break
+            gevent.sleep(LOOK_S)
+        return self.course.concurrency if self.course else 0
+
+    def send_next(self) -> bool:
+        """Sends one request when a slot is free and waits for its end; False when there is nothing more to send."""
+        lease = self.slots.acquire()
+        if lease is None:
+            return False
+        prompt, tokens, payload = self._prepared(lease)
+        exchange = Exchange(lease.slot, payload)
+        self._live[lease.slot] = exchange
+        self.client.begin(exchange)
+        self._prepare(Lease(lease.concurrency, lease.slot, lease.sequence + 1, False))
+        try:
+            exchange.done.wait()
+        finally:
+            self._live.pop(lease.slot, None)
+            self.slots.release(lease.slot)
+        sent = Sent(lease, prompt, tokens, 0, exchange)
+        self.recorder.add(sent)
+        self.on_sent(sent)
+        return True
+
+    def stop(self, reason: str) -> None:
+        """Ends the start early: nothing more is sent, what is in flight is cut, the level under way is void."""
+        if self.course is not None and not self.done:
+            self._enter(close(self.course, time.monotonic_ns(), reason))
+
+    def finish(self) -> None:
+        """Parses everything and writes rows.parquet and load.json; RecordsError when they cannot be written."""
+        gevent.killall(self._greenlets)
+        self._sample_all()
+        rows = self.recorder.rows(gevent.sleep)
+        load = self.load_json()
+        self.client.close()
+        for server in self._servers:
+            server.close()
+        self.order.out.mkdir(parents=True, exist_ok=True)
+        write_rows(self.order.out, rows)
+        write_load(self.order.out, load)
+
+    def load_json(self) -> dict[str, Any]:
+        """The record beside the rows: levels, guards, server samples, prompts' digest."""
+        marks = self.course.marks if self.course else ()
+        meter = self.client.meter
+        levels = []
+        for mark in marks:
+            health = health_json(meter.health(mark.window_start_ns, mark.window_end_ns))
+            levels.append(mark_json(mark) | {"guards": health})
+        first, last = (marks[0].entered_ns, time.monotonic_ns()) if marks else (0, 0)
+        order = self.order
+        return {
+            "variant": order.variant,
+            "block": order.block,
+            "start": order.start,
+            "simulated": order.simulated,
+            "time_scale": order.time_scale,
+            "started_unix_s": self._started_unix_s,
+            "levels": levels,
+            "guards": health_json(meter.health(first, last)),
+            "prompts": {"seed": order.prompt_seed, "sha256": self.prompts.sha256(order.concurrencies)},
+            "workload": asdict(order.workload) | {"dataset": str(order.workload.dataset or "")},
+            "server": {"flushes": self.flushes, "samples": [sample_json(s) for s in self.samples]},
+        }
+
+    def _watch(self) -> None:
+        while self.course is not None and not self.done:
+            for slot, exchange in list(self._live.items()):
+                if exchange.stamps:
+                    self._streaming.add(slot)
+            streaming = sum(s < self.course.concurrency for s in self._streaming)
+            seen = Seen(time.monotonic_ns(), self.slots.in_flight, streaming)
+            self._enter(advance(self.schedule, self.course, seen))
+            gevent.sleep(LOOK_S)
+
+    def _enter(self, course: Course) -> None:
+        before, self.course = self.course, course
+        if before is not None and before.phase == course.phase and len(before.marks) == len(course.marks):
+            return
+        if course.phase == "fill":
+            self._streaming = {s for s, e in self._live.items() if e.stamps}
+            self.slots.set_level(course.concurrency)
+        elif course.phase in ("drain", "done"):
+            self.slots.close()
+        if course.phase == "done":
+            self.client.cut()
+        if "window" in (course.phase, before.phase if before else ""):
+            gevent.spawn(self._sample_all)
+
+    def _sample_regularly(self) -> None:
+        while True:
+            gevent.sleep(SAMPLE_S)
+            self._sample_all()
+
+    def _sample_all(self) -> None:
+        self.samples += [server.sample() for server in self._servers]
+
+    def _prepared(self, lease: Lease) -> tuple[Prompt, int, bytes]:
+        key = (lease.concurrency, lease.slot, lease.sequence)
+        if lease.fresh or key not in self._ready:
+            return self._request(lease)
+        return self._ready.pop(key)
+
+    def _prepare(self, lease: Lease) -> None:
+        self._ready[(lease.concurrency, lease.slot, lease.sequence)] = self._request(lease)
+
+    def _request(self, lease: Lease) -> tuple[Prompt, int, bytes]:
+        order = self.order
+        prompt = self.prompts.prompt(lease.concurrency, lease.slot, lease.sequence)
+        tokens = prompt.output_tokens
+        if lease.fresh:
+            tokens = first_output_tokens(order.prompt_seed, lease.concurrency, lease.slot, tokens)
+        body = json.dumps(request_body(order, prompt.text, tokens)).encode()
+        return prompt, tokens, http_request(order.router_url, PATHS[order.api], body)
+
+
+def request_body(order: StartOrder, prompt: str, output_tokens: int) -> dict[str, Any]:
+    """A greedy streaming completion of exactly so many tokens, with its usage."""
+    text: dict[str, Any] = {"prompt": prompt}
+    if order.api == "chat":
+        text = {"messages": [{"role": "user", "content": prompt}]}
+    return text | {
+        "model": order.model,
+        "max_tokens": output_tokens,
+        "min_tokens": output_tokens,
+        "ignore_eos": True,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    }

@@ -1,0 +1,141 @@
+"""Keeps every exchange as it came off the wire and turns all of them into rows when the load is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from loadtest.client import Exchange
+from loadtest.prompts import Prompt
+from loadtest.reply import Reply, read_reply
+from loadtest.rows import Row
+from loadtest.slots import Lease
+from loadtest.sse import Stream, parse_stream
+
+# Bytes of responses kept unparsed; beyond it the oldest are turned into rows between levels.
+RAW_LIMIT = 1 << 30
+GLANCE_BYTES = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One request with what was asked and what came back, unparsed."""
+
+    lease: Lease
+    prompt: Prompt
+    requested_tokens: int
+    scheduled_ns: int
+    exchange: Exchange
+
+
+class Recorder:
+    """Holds what was sent; `rows` parses it."""
+
+    def __init__(self, worker: int = 0) -> None:
+        self._worker = worker
+        self._unparsed: list[Sent] = []
+        self._rows: list[Row] = []
+        self.raw_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._unparsed) + len(self._rows)
+
+    def add(self, sent: Sent) -> None:
+        """Keeps a finished request."""
+        self._unparsed.append(sent)
+        self.raw_bytes += len(sent.exchange.body)
+
+    def relieve(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Parses what is kept when it has grown past the limit; meant for the pause between two windows."""
+        if self.raw_bytes > RAW_LIMIT:
+            self._parse(sleep)
+
+    def rows(self, sleep: Callable[[float], None] = time.sleep) -> list[Row]:
+        """A row for every request so far, in sending order; sleep(0) yields between requests."""
+        self._parse(sleep)
+        return sorted(self._rows, key=lambda r: (r.sent_ns, r.user))
+
+    def _parse(self, sleep: Callable[[float], None]) -> None:
+        batch, self._unparsed = self._unparsed, []
+        for sent in batch:
+            self._rows.append(row_of(sent, self._worker))
+            self.raw_bytes -= len(sent.exchange.body)
+            sleep(0)
+
+
+def row_of(sent: Sent, worker: int = 0) -> Row:
+    """The row of one request: its reply read from the recorded bytes, and whether it kept its promise."""
+    exchange = sent.exchange
+    reply = reply_of(exchange)
+    kind, error = fault(exchange, reply, sent.requested_tokens)
+    return Row(
+        user=sent.lease.slot,
+        concurrency=sent.lease.concurrency,
+        sequence=sent.lease.sequence,
+        worker=worker,
+        prompt_sha256=sent.prompt.sha256,
+        scheduled_ns=sent.scheduled_ns or exchange.sent_ns,
+        sent_ns=exchange.sent_ns,
+        ended_ns=exchange.ended_ns,
+        arrivals_ns=[exchange.stamps[r] for r in reply.reads],
+        event_tokens=reply.tokens,
+        token_source=reply.source,
+        silent_tokens=reply.silent_tokens,
+        glued=reply.glued,
+        requested_tokens=sent.requested_tokens,
+        usage_tokens=_or_unknown(reply.usage_tokens),
+        prompt_tokens=_or_unknown(reply.prompt_tokens),
+        cached_tokens=_or_unknown(reply.cached_tokens),
+        finish_reason=reply.finish_reason,
+        status=exchange.status,
+        error_kind=kind,
+        error=error,
+    )
+
+
+def reply_of(exchange: Exchange) -> Reply:
+    """The reply in an exchange's bytes; empty unless the server said 200."""
+    if exchange.status != 200:
+        return Reply()
+    return read_reply(parse_stream(bytes(exchange.body), exchange.ends))
+
+
+def glance(exchange: Exchange) -> Reply:
+    """The reply read from the two ends of the response only: cheap enough to do while others are being measured.
+
+    Its reads are the first content event and those of the last few; its tokens are not the whole output.
+    """
+    body = exchange.body
+    if exchange.status != 200 or len(body) <= 2 * GLANCE_BYTES:
+        return reply_of(exchange)
+    start = max(0, body.rfind(b"\n\n", 0, len(body) - GLANCE_BYTES) + 2)
+    head = parse_stream(bytes(body[:GLANCE_BYTES]), exchange.ends)
+    tail = parse_stream(bytes(body[start:]), exchange.ends, start)
+    return read_reply(Stream((*head.events, *tail.events), tail.tail))
+
+
+def fault(exchange: Exchange, reply: Reply, requested: int) -> tuple[str, str]:
+    """What kept a request from its promise, by kind and in words; empty when nothing did.
+
+    A fault of the connection comes before one of the stream, and that before one of its length. Of an exchange that
+    the driver itself cut nothing else is said.
+    """
+    if exchange.error_kind:
+        return exchange.error_kind, exchange.error
+    if exchange.status != 200:
+        return "http_status", f"HTTP {exchange.status}: {bytes(exchange.body[:120])!r}"
+    if reply.error_kind:
+        return reply.error_kind, reply.error
+    if reply.finish_reason != "length":
+        return "finish_reason", f"finish_reason {reply.finish_reason!r}, not 'length'"
+    if reply.usage_tokens != requested:
+        kind = "short_output" if (reply.usage_tokens or 0) < requested else "long_output"
+        return kind, f"{reply.usage_tokens} tokens for {requested} asked"
+    if (counted := sum(reply.tokens)) != requested:
+        return "tokens_disagree", f"events carry {counted} tokens, usage says {reply.usage_tokens}"
+    return "", ""
+
+
+def _or_unknown(count: int | None) -> int:
+    return -1 if count is None else count

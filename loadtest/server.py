@@ -1,0 +1,133 @@
+"""The servers' side of a start: their counters once a second and at window edges, and the flushed cache."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from loadtest.order import StartOrder
+
+# Only these are kept: the whole page is some 100 KB on a real server.
+METRICS = (
+    "num_running_reqs",
+    "num_queue_reqs",
+    "token_usage",
+    "gen_throughput",
+    "cache_hit_rate",
+    "generation_tokens_total",
+    "prompt_tokens_total",
+    "cached_tokens_total",
+    "realtime_tokens_total",
+    "num_requests_total",
+    "num_aborted_requests_total",
+    "num_retracted_reqs",
+    "num_retracted_requests_total",
+    "num_decode_prealloc_queue_reqs",
+    "num_decode_transfer_queue_reqs",
+    "num_prefill_prealloc_queue_reqs",
+    "num_prefill_inflight_queue_reqs",
+)
+_LINE = re.compile(
+    rb"^sglang:(" + "|".join(METRICS).encode() + rb")(\{[^}\n]*\})?[ \t]+([-+0-9.eE]+|NaN)[ \t]*(?:\d+)?$", re.MULTILINE
+)
+_MODE = re.compile(rb'[{,]mode="(\w+)"')
+_SOURCE = re.compile(rb'[{,]cache_source="(\w+)"')
+TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One reading of one server. at_ns: middle of the exchange; took_ns: its length. values: summed over labels."""
+
+    role: str
+    at_ns: int
+    took_ns: int
+    values: dict[str, float]
+    error: str = ""
+
+
+def read_metrics(text: bytes) -> dict[str, float]:
+    """The kept metrics of a Prometheus page, summed over labels; a `mode` label becomes part of the name."""
+    values: dict[str, float] = {}
+    for name, labels, value in _LINE.findall(text):
+        source, mode = _SOURCE.search(labels), _MODE.search(labels)
+        if source and source[1] != b"total":
+            continue  # the parts are already in cache_source="total"
+        key = name.decode() + (f":{mode[1].decode()}" if mode else "")
+        values[key] = values.get(key, 0.0) + float(value)
+    return values
+
+
+class Server:
+    """One server's HTTP side, on one kept connection."""
+
+    def __init__(self, role: str, url: str) -> None:
+        self.role, self.url = role, url
+        self._connection: http.client.HTTPConnection | None = None
+
+    def sample(self) -> Sample:
+        """Reads the counters; a server that does not answer gives a sample with an error."""
+        start = time.monotonic_ns()
+        try:
+            status, text = self._request("GET", "/metrics")
+            error = "" if status == 200 else f"HTTP {status} from /metrics"
+        except (OSError, http.client.HTTPException) as e:
+            text, error = b"", f"{type(e).__name__}: {e}"
+        end = time.monotonic_ns()
+        return Sample(self.role, (start + end) // 2, end - start, read_metrics(text), error)
+
+    def flush(self, patience_s: float, sleep: Callable[[float], None] = time.sleep) -> dict[str, Any]:
+        """Empties the prefix cache, asking again while the server is busy; the record says what it answered."""
+        deadline = time.monotonic() + patience_s
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                status, _ = self._request("POST", "/flush_cache")
+                error = ""
+            except (OSError, http.client.HTTPException) as e:
+                status, error = 0, f"{type(e).__name__}: {e}"
+            if status == 200 or time.monotonic() >= deadline:
+                record = {"role": self.role, "status": status, "attempts": attempts, "error": error}
+                return record | {"at_ns": time.monotonic_ns()}
+            sleep(0.1)
+
+    def close(self) -> None:
+        """Closes the kept connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _request(self, method: str, path: str) -> tuple[int, bytes]:
+        if self._connection is None:
+            parts = urlsplit(self.url)
+            self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_S)
+        try:
+            self._connection.request(method, path)
+            response = self._connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException):
+            self.close()
+            raise
+
+
+def servers_of(order: StartOrder) -> list[Server]:
+    """The servers an order names."""
+    urls = {"decode": order.decode_url, "prefill": order.prefill_url}
+    return [Server(role, url) for role, url in urls.items() if url]
+
+
+def sample_json(sample: Sample) -> dict[str, Any]:
+    """A sample of load.json."""
+    data: dict[str, Any] = {"role": sample.role, "at_ns": sample.at_ns, "took_ns": sample.took_ns}
+    return data | {"values": sample.values} | ({"error": sample.error} if sample.error else {})
+
+
+def sample_from_json(data: dict[str, Any]) -> Sample:
+    """The sample a load.json holds."""
+    return Sample(data["role"], data["at_ns"], data["took_ns"], data["values"], data.get("error", ""))
