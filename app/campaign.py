@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from app.conditions import conditions
@@ -23,16 +24,23 @@ from loadtest.plan import Plan, Start
 BLOCK_SCHEMA = 1
 MAX_ATTEMPTS = 3
 
+Load = Callable[[Path, Plan, Start, str], list[Cell]]
+
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A plan with what it needs to run: the stack, each variant's placed kernel, and the folder that keeps the rows."""
+    """A plan with what it needs to run: the stack, each variant's placed kernel, and the folder that keeps the rows.
+
+    variants records hypothesis, prediction and status as they stood when the campaign began.
+    """
 
     plan: Plan
     kernels: Mapping[str, PlacedKernel]
     folder: RunFolder
     stack: Stack
     progress: Progress
+    variants: Mapping[str, Any] = field(default_factory=dict)
+    load: Load = run_load
 
     def manifest(self) -> dict[str, Any]:
         """Campaign-level facts; a folder measured under another manifest is never continued."""
@@ -41,6 +49,7 @@ class Campaign:
             "plan_sha256": self.plan.sha256(),
             "simulated": self.stack.simulated,
             "stack": self.stack.manifest(),
+            "variants": dict(self.variants),
             "kernels": {
                 name: {"sha256": k.sha256, "base_sha256": k.base_sha256, "selector": k.selector}
                 for name, k in sorted(self.kernels.items())
@@ -131,7 +140,7 @@ def _measure_start(campaign: Campaign, start: Start, seen: list[dict[str, Any]])
 def _loaded(campaign: Campaign, start: Start, endpoints: Endpoints) -> list[Cell]:
     folder = campaign.folder.start(start)
     order = write_order(campaign.plan, start, endpoints, folder, campaign.stack.simulated)
-    cells = run_load(order, campaign.plan, start, endpoints.router_url)
+    cells = campaign.load(order, campaign.plan, start, endpoints.router_url)
     if ended := campaign.stack.alive():
         raise NotReadyError(f"{', '.join(ended)} ended during the load")
     return cells

@@ -28,7 +28,7 @@ def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, si
         block=start.block,
         start=start.index,
         variant=start.variant,
-        control=plan.controls.get(start.variant),
+        control=plan.controls.get(start.variant, ""),
         concurrencies=start.concurrencies,
         lengths=plan.lengths,
         window=plan.window,
@@ -38,7 +38,7 @@ def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, si
         router_url=endpoints.router_url,
         prefill_url=endpoints.prefill_url,
         decode_url=endpoints.decode_url,
-        out=str(folder.resolve()),
+        out=folder.resolve(),
         simulated=simulated,
     )
     path = folder / "order.json"
@@ -62,9 +62,9 @@ def longest_s(plan: Plan, levels: int) -> float:
 
 
 def _run_locust(order: Path, router_url: str, timeout_s: float) -> None:
-    argv = (sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary")
-    argv += ("--host", router_url, "--decode-ab-order", str(order))
-    driver = Service("load driver", Command(argv, {"PYTHONPATH": str(ROOT)}), order.with_name("locust.log"))
+    argv = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
+    argv += ["--host", router_url, "--decode-ab-order", str(order)]
+    driver = Service("load driver", Command(tuple(argv), {"PYTHONPATH": str(ROOT)}), order.with_name("locust.log"))
     driver.start()
     try:
         exit_code = driver.wait(timeout_s)

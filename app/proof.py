@@ -13,12 +13,13 @@ from app.stack import Endpoints
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the decode service said of itself; config is the autotune choice."""
+    """What the decode service said of itself; config is the autotune choice among candidates, those that can launch."""
 
     variant: str
     selector: str
     kernel_sha256: str
     config: str
+    candidates: tuple[str, ...]
     simulated: bool
     conditions: dict[str, Any]
 
@@ -38,6 +39,7 @@ def read_proof(endpoints: Endpoints) -> Proof:
             selector=str(info["selector"]),
             kernel_sha256=str(info["kernel_sha256"]),
             config=str(info["config"]),
+            candidates=tuple(str(c) for c in info.get("survivors", ())),
             simulated=bool(info["simulated"]),
             conditions={k: info[k] for k in ("engine", "time_scale", "calibration_sha256", "model") if k in info},
         )

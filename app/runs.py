@@ -82,7 +82,9 @@ class RunFolder:
             write_json(self.manifest_file, manifest)
             return
         held = dict(read_json(self.manifest_file))
-        differing = sorted(k for k in held.keys() | manifest.keys() if held.get(k) != manifest.get(k))
+        # A hypothesis may be reworded between two sittings: the words it had at the start stay.
+        compared = (held.keys() | manifest.keys()) - {"variants"}
+        differing = sorted(k for k in compared if held.get(k) != manifest.get(k))
         if differing:
             raise InvalidCampaignError(
                 f"{self.path} was measured under another manifest: {', '.join(differing)} differ; begin a new campaign"

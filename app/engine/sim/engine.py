@@ -39,7 +39,7 @@ class SimEngine:
     def _command(self, role: str, port: int, ports: Ports, kernel: PlacedKernel, label: str) -> Command:
         argv = [sys.executable, "-m", "app.engine.sim", "--role", role, "--port", str(port)]
         argv += ["--bootstrap-port", str(ports.bootstrap), "--model", self.model]
-        argv += ["--kernel-file", str(kernel.path), "--kernel", kernel.kernel]
+        argv += ["--kernel-file", str(kernel.path), *(["--kernel", kernel.kernel] if kernel.kernel else [])]
         argv += ["--selector", kernel.selector, "--variant", kernel.variant]
         argv += ["--calibration", str(self.calibration), "--time-scale", f"{self.time_scale:g}"]
         argv += ["--seed", str(self.seed), "--start-seed", label]

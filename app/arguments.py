@@ -1,0 +1,41 @@
+"""Reads what tasks are given on the command line, refusing what cannot be with the allowed form."""
+
+from __future__ import annotations
+
+from app.errors import UsageError
+
+
+def names(text: str, what: str) -> tuple[str, ...]:
+    """Comma-separated names, each once."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not found:
+        raise UsageError(f"no {what} given; for example --{what} baseline,v1,v2")
+    if len(set(found)) != len(found):
+        raise UsageError(f"--{what} {text}: a name is given twice")
+    return found
+
+
+def numbers(text: str, what: str) -> tuple[int, ...]:
+    """Comma-separated whole numbers; order and range are the plan's business."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError as e:
+        raise UsageError(f"--{what} {text!r}: whole numbers separated by commas, for example 1,8,48") from e
+
+
+def number(text: str, what: str) -> float:
+    """One number; an empty text is refused."""
+    try:
+        return float(text)
+    except ValueError as e:
+        raise UsageError(f"--{what} {text!r} is not a number") from e
+
+
+def integer(text: str | None, what: str) -> int | None:
+    """One whole number, None when it was not given."""
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError as e:
+        raise UsageError(f"--{what} {text!r} is not a whole number") from e

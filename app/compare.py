@@ -1,0 +1,147 @@
+"""One comparison from names to verdict: plan, kernels, stack, campaign, judgement, report and ledger entry."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from app import campaign as campaigns
+from app.engine import Engine, PlacedKernel
+from app.errors import InvalidCampaignError, UsageError
+from app.facts import campaign_facts
+from app.progress import Progress, spoken
+from app.records import read_json, write_json, write_text
+from app.runs import RunFolder, new_run, open_run, point_latest
+from app.stack import Stack
+from app.variants import Registry, load_variants
+from loadtest.plan import Design, Lengths, Plan, WindowRules
+from loadtest.verdict import Verdict, judge
+
+# Wall seconds a start of the simulated decode service takes; a real one is measured by the campaign itself.
+START_S = 1.5
+REAL_START_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a campaign runs on; kept in setup.json so that it can be resumed. calibration None means the shipped one."""
+
+    runtime: str = "local"
+    engine: str = "sim"
+    release: str = "0.5.17"
+    calibration: str | None = None
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("runtime", self.runtime, ("local", "docker")),
+            ("engine", self.engine, ("sim", "sglang")),
+        ):
+            if value not in known:
+                raise UsageError.unknown(what, value, known)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished comparison."""
+
+    folder: RunFolder
+    verdict: Verdict
+
+
+def write_plan(
+    variants: Sequence[str],
+    concurrencies: Sequence[int],
+    *,
+    blocks: int,
+    design: Design = "mirrored",
+    seed: int | None = None,
+    lengths: Lengths | None = None,
+    window: WindowRules | None = None,
+    time_scale: float = 1.0,
+    delta: float = 0.01,
+) -> Plan:
+    """The plan for named variants; each is paired with its own control, which is added when not named."""
+    controls = load_variants().with_controls(variants)
+    return Plan(
+        seed=secrets.randbits(31) if seed is None else seed,
+        controls=controls,
+        concurrencies=tuple(concurrencies),
+        blocks=blocks,
+        design=design,
+        lengths=lengths or Lengths(1024, 256),
+        window=window or WindowRules(),
+        time_scale=time_scale,
+        delta=delta,
+    )
+
+
+def begin(plan: Plan, setup: Setup, name: str | None, progress: Progress) -> Outcome:
+    """Runs a new campaign under this plan."""
+    folder = new_run(name)
+    folder.keep_plan(plan)
+    write_json(folder.path / "setup.json", asdict(setup))
+    return _run(folder, setup, progress)
+
+
+def resume(name: str, progress: Progress) -> Outcome:
+    """Goes on with a campaign at its next unfinished block, under its own plan."""
+    folder = open_run(name)
+    return _run(folder, Setup(**read_json(folder.path / "setup.json")), progress)
+
+
+def judge_again(folder: RunFolder) -> Verdict:
+    """The verdict of a folder's finished blocks; the same rows give the same bytes."""
+    plan = folder.plan()
+    cells = list(campaigns.finished_cells(folder, plan))
+    if not cells:
+        raise InvalidCampaignError(f"{folder.path} has no finished block yet; resume it first")
+    return judge(plan, cells, campaign_facts(folder, plan))
+
+
+def planned_s(plan: Plan, start_s: float) -> float:
+    """Wall seconds a campaign takes by plan, without blocks that must be done again."""
+    starts = len(plan.starts(0)) * plan.blocks
+    level_s = (plan.window.settle_s + plan.window.window_s) / plan.time_scale
+    return starts * (start_s + len(plan.concurrencies) * level_s)
+
+
+def full_campaign_note() -> str:
+    """One line: what the whole reference campaign would take on real hardware."""
+    plan = write_plan(("baseline", "pinned", "v1", "v2"), (1, 8, 48, 64, 80, 96), blocks=8)
+    return (
+        f"the full campaign on a real stack: {len(plan.variants)} variants, {len(plan.concurrencies)} concurrencies, "
+        f"{plan.blocks} blocks of {len(plan.starts(0))} starts, about {spoken(planned_s(plan, REAL_START_S))}"
+    )
+
+
+def _run(folder: RunFolder, setup: Setup, progress: Progress) -> Outcome:
+    plan, registry = folder.plan(), load_variants()
+    kernels = _kernels(registry, plan, setup, folder.path / "kernels")
+    stack = _stack(setup, plan, folder.path / "logs")
+    campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress))
+    verdict = judge_again(folder)
+    write_text(folder.verdict_file, verdict.text())
+    point_latest(folder)
+    return Outcome(folder, verdict)
+
+
+def _kernels(registry: Registry, plan: Plan, setup: Setup, folder: Path) -> dict[str, PlacedKernel]:
+    from app.placing import place_kernels
+    from app.upstream import fetch_base
+
+    return place_kernels(registry, plan.variants, fetch_base(setup.release), folder)
+
+
+def _stack(setup: Setup, plan: Plan, logs: Path) -> Stack:
+    from app.stack.local import LocalStack
+
+    return LocalStack(_engine(setup, plan), logs)
+
+
+def _engine(setup: Setup, plan: Plan) -> Engine:
+    from app.engine.sim.engine import CALIBRATION, SimEngine
+
+    calibration = CALIBRATION if setup.calibration is None else Path(setup.calibration)
+    return SimEngine(seed=plan.seed, time_scale=plan.time_scale, calibration=calibration)

@@ -1,0 +1,55 @@
+"""What gate and proof established about a campaign's variants, as the verdict needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from app.records import read_json
+from app.runs import RunFolder
+from loadtest.plan import Plan
+from loadtest.verdict import Facts, VariantFacts
+
+GATE_NOT_RUN = "the gate was not run on these variants; invoke check --variant NAME compiles them"
+
+
+def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
+    """Facts from manifest.json, gate.json where the gate was run, and the proof.json of every finished start."""
+    manifest = dict(read_json(folder.manifest_file))
+    gate_file = folder.path / "gate.json"
+    gate: Mapping[str, Any] = read_json(gate_file) if gate_file.is_file() else {}
+    return Facts(
+        campaign=folder.path.name,
+        simulated=bool(manifest["simulated"]),
+        time_scale=plan.time_scale,
+        variants={v: _facts_of(v, plan, manifest, gate, list(_proofs(folder, plan, v))) for v in plan.variants},
+        notes=() if gate else (GATE_NOT_RUN,),
+    )
+
+
+def _facts_of(
+    variant: str, plan: Plan, manifest: Mapping[str, Any], gate: Mapping[str, Any], proofs: list[dict[str, Any]]
+) -> VariantFacts:
+    kinds = {finding["kind"] for finding in gate.get(variant, {}).get("findings", ())}
+    drawn = "draw" in kinds or any(len(p.get("candidates", ())) > 1 for p in proofs)
+    configs = sorted({str(p["config"]) for p in proofs})
+    return VariantFacts(
+        autotune_drawn=drawn,
+        same_code="no-op" in kinds or _same_file(variant, plan, manifest),
+        # The campaign ends at a failed proof, so a finished start without one cannot be.
+        proof_ok=bool(proofs),
+        stamps=(f"autotune drawn: {', '.join(configs)}",) if drawn else (),
+    )
+
+
+def _same_file(variant: str, plan: Plan, manifest: Mapping[str, Any]) -> bool:
+    control, kernels = plan.controls.get(variant), manifest["kernels"]
+    return control is not None and kernels[variant] == kernels[control]
+
+
+def _proofs(folder: RunFolder, plan: Plan, variant: str) -> Iterator[dict[str, Any]]:
+    for block in range(plan.blocks):
+        if folder.block_record(block) is not None:
+            for start in plan.starts(block):
+                if start.variant == variant:
+                    yield dict(read_json(folder.start(start) / "proof.json"))
