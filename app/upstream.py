@@ -76,17 +76,6 @@ def fetch_base(release: str | None = None, cache: Path | None = None, module: st
         ) from error
 
 
-def _fetch(pin: Release, cache: Path, module: str | None) -> Base:
-    path = pin.file if module is None else module.replace(".", "/") + ".py"
-    if path != pin.file:
-        return member_base(pin, fetch_wheel(pin, cache), path)
-    kept = cache / "files" / pin.file_sha256 / Path(path).name
-    # A damaged copy is replaced from the wheel, which has a digest of its own.
-    if not kept.is_file() or sha256(kept.read_bytes()) != pin.file_sha256:
-        _write(kept, _member(fetch_wheel(pin, cache), path))
-    return pristine(kept.read_bytes(), pin, str(kept))
-
-
 def pristine(data: bytes, pin: Release, place: str) -> Base:
     """The pinned kernel file from its bytes; UnknownBaseError when they are not the release's own."""
     if (found := sha256(data)) != pin.file_sha256:
@@ -102,7 +91,7 @@ def member_base(pin: Release, wheel: Path, path: str) -> Base:
     return _base(_member(wheel, path), pin, path, f"{path} in {wheel.name}")
 
 
-def fetch_wheel(pin: Release, cache: Path, download: Callable[[Release, Path], None] | None = None) -> Path:
+def fetch_wheel(pin: Release, cache: Path, download: Callable[[Release, Path], object] | None = None) -> Path:
     """The release's verified wheel in the cache; downloaded first when missing or damaged."""
     wheel = cache / "wheels" / pin.wheel
     if wheel.is_file() and _file_sha256(wheel) == pin.wheel_sha256:
@@ -170,6 +159,17 @@ def decode(data: bytes, place: str) -> str:
         raise EncodingUnknownError(
             f"{place}:{line} is not UTF-8 (byte {data[error.start]:#04x}); save it as UTF-8"
         ) from error
+
+
+def _fetch(pin: Release, cache: Path, module: str | None) -> Base:
+    path = pin.file if module is None else module.replace(".", "/") + ".py"
+    if path != pin.file:
+        return member_base(pin, fetch_wheel(pin, cache), path)
+    kept = cache / "files" / pin.file_sha256 / Path(path).name
+    # A damaged copy is replaced from the wheel, which has a digest of its own.
+    if not kept.is_file() or sha256(kept.read_bytes()) != pin.file_sha256:
+        _write(kept, _member(fetch_wheel(pin, cache), path))
+    return pristine(kept.read_bytes(), pin, str(kept))
 
 
 def _release(version: str, entry: Entry) -> Release:
