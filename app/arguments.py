@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import cast, get_args
+
 from app.errors import UsageError
+from loadtest.plan import Design
 
 
 def names(text: str, what: str) -> tuple[str, ...]:
@@ -31,11 +34,26 @@ def number(text: str, what: str) -> float:
         raise UsageError(f"--{what} {text!r} is not a number") from e
 
 
-def integer(text: str | None, what: str) -> int | None:
-    """One whole number, None when it was not given."""
-    if text is None:
+def integer(text: str, what: str) -> int | None:
+    """One whole number; None for an empty text."""
+    if not text:
         return None
     try:
         return int(text)
     except ValueError as e:
         raise UsageError(f"--{what} {text!r} is not a whole number") from e
+
+
+def pair(text: str, what: str) -> tuple[int, int]:
+    """Two whole numbers, such as prompt and output length."""
+    found = numbers(text, what)
+    if len(found) != 2:
+        raise UsageError(f"--{what} {text!r}: two whole numbers, for example 1024,256")
+    return found[0], found[1]
+
+
+def design(text: str) -> Design:
+    """A block design by name."""
+    if text not in get_args(Design):
+        raise UsageError.unknown("design", text, get_args(Design))
+    return cast(Design, text)

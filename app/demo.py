@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from app.compare import Outcome, Setup, begin, full_campaign_note, write_plan
-from app.progress import Progress
+from app.compare import write_plan
 from loadtest.plan import Lengths, Plan, WindowRules
 
 VARIANTS = ("baseline", "pinned", "v1", "v2")
@@ -26,8 +25,3 @@ def demo_plan(seed: int | None = None) -> Plan:
         window=WINDOW,
         time_scale=TIME_SCALE,
     )
-
-
-def run_demo(seed: int | None, progress: Progress) -> tuple[Outcome, str]:
-    """Runs the demo; the outcome and one line saying what the full campaign would take."""
-    return begin(demo_plan(seed), Setup(), None, progress), full_campaign_note()

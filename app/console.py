@@ -1,0 +1,130 @@
+"""What the tasks show: each function does one task's work from its options and prints the outcome."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from app import arguments, compare, demo
+from app.patch import patch_kernel
+from app.progress import Progress
+from app.records import write_text
+from app.report.campaign_view import read_campaign
+from app.report.html import render_html
+from app.report.terminal import print_campaign
+from app.runs import RunFolder, open_run
+from app.upstream import fetch_base
+from app.variants import TABLE_COLUMNS, load_variants, table_rows
+from loadtest.plan import Lengths, Plan, WindowRules
+
+WIDE = 200
+
+
+def show_demo(seed: str, quiet: bool) -> None:
+    """Runs the demo and prints its tables, the path of its report and what a full campaign would take."""
+    plan = demo.demo_plan(arguments.integer(seed, "seed"))
+    with _progress(plan, quiet) as progress:
+        outcome = compare.begin(plan, compare.Setup(), None, progress)
+    show_campaign_folder(outcome.folder)
+    print(compare.full_campaign_note())
+
+
+def show_variants(as_json: bool) -> None:
+    """Prints the table of variants."""
+    registry = load_variants()
+    rows = table_rows(registry.get(name) for name in registry.names)
+    if as_json:
+        print(json.dumps([dict(zip(TABLE_COLUMNS, row, strict=True)) for row in rows], indent=1))
+        return
+    table = Table(*TABLE_COLUMNS, title="variants")
+    for row in rows:
+        table.add_row(*row)
+    wide_console().print(table)
+
+
+def show_diff(variant: str, release: str) -> None:
+    """Prints a variant's unified diff against the pristine file."""
+    found = load_variants().get(variant)
+    base = fetch_base(release or None, module=found.target.module if found.target else None)
+    text = patch_kernel(base, found).diff or f"{variant} leaves {base.relative_path} as it is\n"
+    console = Console()
+    if console.is_terminal:
+        console.print(Syntax(text, "diff"))
+    else:
+        print(text, end="")
+
+
+def compare_from_options(
+    *,
+    variants: str,
+    concurrency: str,
+    blocks: int,
+    design: str,
+    runtime: str,
+    engine: str,
+    time_scale: str,
+    lengths: str,
+    settle: str,
+    window: str,
+    delta: str,
+    seed: str,
+    id: str,
+    resume: str,
+    quiet: bool,
+) -> compare.Outcome:
+    """Runs or resumes a campaign from the task's options and prints its outcome."""
+    if resume:
+        plan = open_run(resume).plan()
+        with _progress(plan, quiet) as progress:
+            outcome = compare.resume(resume, progress)
+    else:
+        plan = compare.write_plan(
+            arguments.names(variants, "variants"),
+            arguments.numbers(concurrency, "concurrency"),
+            blocks=blocks,
+            design=arguments.design(design),
+            seed=arguments.integer(seed, "seed"),
+            lengths=Lengths(*arguments.pair(lengths, "lengths")),
+            window=WindowRules(arguments.number(settle, "settle"), arguments.number(window, "window")),
+            time_scale=arguments.number(time_scale, "time-scale"),
+            delta=arguments.number(delta, "delta"),
+        )
+        setup = compare.Setup(runtime=runtime, engine=engine)
+        with _progress(plan, quiet) as progress:
+            outcome = compare.begin(plan, setup, id or None, progress)
+    show_campaign_folder(outcome.folder)
+    return outcome
+
+
+def decisions(outcome: compare.Outcome) -> list[str]:
+    """The decision on every variant."""
+    return [v.decision for v in outcome.verdict.variants]
+
+
+def show_campaign(name: str) -> None:
+    """Judges a campaign's rows again, writes its report anew and prints it."""
+    folder = open_run(name)
+    write_text(folder.verdict_file, compare.judge_again(folder).text())
+    show_campaign_folder(folder)
+
+
+def show_campaign_folder(folder: RunFolder) -> None:
+    """Writes a judged campaign's report and prints its tables."""
+    view = read_campaign(folder.path)
+    page = folder.path / "report.html"
+    write_text(page, render_html(view))
+    print_campaign(view)
+    print(f"report: {page}")
+
+
+def wide_console() -> Console:
+    """A terminal's own width; wide enough for any table where output goes to a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDE, no_color=True)
+
+
+def _progress(plan: Plan, quiet: bool) -> Progress:
+    return Progress(len(plan.starts(0)) * plan.blocks, quiet=quiet)
