@@ -8,15 +8,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from app.engine.sim.document import Document, read_document
 from app.errors import UsageError
+from app.yaml_file import Entry, read_yaml
 
-OPENINGS = ("api", "none", "role", "empty", "null")
-CHANNELS = ("content", "reasoning_content", "reasoning", "both")
-USAGES = ("asked", "final", "empty", "choiceless", "each", "none")
-FRAMINGS = ("event", "split", "glued", "multibyte")
-NEWLINES = ("lf", "crlf")
-FAILURES = ("none", "status", "error_event", "close", "reset", "end", "hang", "garbage", "silent")
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "opening": ("api", "none", "role", "empty", "null"),
+    "channel": ("content", "reasoning_content", "reasoning", "both"),
+    "usage": ("asked", "final", "empty", "choiceless", "each", "none"),
+    "framing": ("event", "split", "glued", "multibyte"),
+    "newline": ("lf", "crlf"),
+    "failure": ("none", "status", "error_event", "close", "reset", "end", "hang", "garbage", "silent"),
+    "finish": ("length", "stop"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +27,20 @@ class Shape:
     """One way to answer. Times are wall milliseconds; the defaults are what SGLang does when all is well.
 
     ttft_ms, itl_ms: first token after the request, then one every itl_ms. tick: all streams leave on one grid of itl_ms.
-    speed: divides both times (1.1 is a server 10 % faster). slow_start_tokens, slow_start_factor: first gaps that much longer.
-    stall_after, stall_ms: a pause before that token (0-based). tokens_per_event: repeated cyclically; (1, 3) is 1, 3, 1, 3...
-    opening: before the first token: api (a chat's role event), none, role, empty (content ""), null (content null).
-    opening_ms: when, after the request. channel, reasoning_tokens: where text goes; that many first tokens go to reasoning_content.
-    usage: asked (as the request asks), final (in the last content event), empty (in an event whose text is ""), choiceless, each, none.
-    comment_every: an SSE comment before every k-th event. framing: event (one chunk each), split (cut in pieces, split_gap_ms
-    apart), glued (glue events in one chunk, leaving with the last), multibyte (cut inside a character). newline: lf or crlf.
-    text: every token's text; "" means words. chunked: False ends the body by closing. terminator: whether [DONE] is sent.
+    speed: divides all times (1.1 is a server 10 % faster). slow_start_tokens, slow_start_factor: the first gaps are that
+    much longer. stall_after, stall_ms: a pause before that token (0-based).
+    tokens_per_event: repeated cyclically, [1, 3] is 1, 3, 1, 3... channel: where text goes; reasoning_tokens: that many
+    first tokens go to reasoning_content.
+    opening, opening_ms after the request: api (a chat's role event), none, role, empty (content ""), null (content null).
+    usage: asked (as the request asks), final (in the last content event), empty (in an event whose text is ""),
+    choiceless, each, none. comment_every: an SSE comment before every k-th event.
+    framing: event (one chunk each), split (cut in pieces, split_gap_ms apart, the last one on time), glued (`glue` events
+    in one chunk, leaving with the last), multibyte (cut inside a character). newline: lf or crlf.
+    text: every token's text; "" means words. chunked: false ends the body by closing. terminator: whether [DONE] is sent.
     short_by: tokens fewer than asked. finish: finish_reason.
-    failure, after fail_after tokens: status (answer `status` instead of a stream), error_event (inside the 200 stream), close (no
-    terminator, connection closed), reset, end (body ended properly but no finish, usage or [DONE]), hang (silence, connection
-    open), garbage (an event that is not JSON, then on), silent (no answer at all).
+    failure, after fail_after tokens: status (answers `status` instead of a stream), error_event (inside the 200 stream),
+    close (no terminator, connection closed), reset, end (body ended properly but no finish, usage or [DONE]), hang
+    (silence, connection open), garbage (an event that is not JSON, then on), silent (no answer at all).
     """
 
     ttft_ms: float = 50.0
@@ -67,6 +72,7 @@ class Shape:
     status: int = 500
 
 
+SETTINGS = tuple(Shape.__dataclass_fields__)
 _MULTIBYTE = " é日🙂"
 BUILTIN: Mapping[str, Shape] = MappingProxyType(
     {
@@ -118,7 +124,7 @@ BUILTIN: Mapping[str, Shape] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Shapes by name, and what a request gets that names none: `default`, or the `sequence` in order of arrival, repeated."""
+    """Shapes by name. A request that names none gets `default`, or the `sequence` in order of arrival, repeated."""
 
     shapes: Mapping[str, Shape]
     default: str = "plain"
@@ -133,64 +139,59 @@ class Script:
 
 
 def read_script(source: str) -> Script:
-    """The script in a YAML or JSON file, or `builtin` for the built-in shapes; UsageError names the line that is wrong.
+    """The script in a YAML or JSON file, or `builtin`; VariantError names the line that is wrong.
 
-    Keys: default, sequence (list of names), base (settings of every built-in shape too), shapes (name -> settings; `like: NAME`
-    starts from another shape).
+    Keys: default; sequence, a list of names; base, settings of every shape, the built-in ones too; shapes, name to
+    settings, where `like: NAME` starts from another shape.
     """
     if source == "builtin":
         return Script(BUILTIN)
-    document = read_document(Path(source))
-    base = _settings(document.section("base"), Path(source)) if "base" in document else {}
+    top = read_yaml(Path(source)).mapping((), ("default", "sequence", "base", "shapes"))
+    base = _settings(top["base"]) if "base" in top else {}
     shapes = {name: replace(shape, **base) for name, shape in BUILTIN.items()}
-    if "shapes" in document:
-        section = document.section("shapes")
-        for name in section:
-            shapes[name] = _shape(section.section(name), shapes, base)
-    script = Script(
+    for key, entry in top["shapes"].pairs() if "shapes" in top else ():
+        shapes[key.text()] = _shape(entry, shapes, base)
+    return Script(
         MappingProxyType(shapes),
-        document.text("default", tuple(shapes)) if "default" in document else "plain",
-        tuple(str(x) for x in document.value("sequence")) if "sequence" in document else (),
+        top["default"].choice(tuple(shapes)) if "default" in top else "plain",
+        tuple(e.choice(tuple(shapes)) for e in top["sequence"].items()) if "sequence" in top else (),
     )
-    document.done(("base", "default", "sequence", "shapes"))
-    for name in script.sequence:
-        if name not in shapes:
-            document.refuse("sequence", f"names {name!r}, no shape of this script")
-    return script
 
 
-def _shape(section: Document, shapes: Mapping[str, Shape], base: dict[str, Any]) -> Shape:
-    start = shapes[section.text("like", tuple(shapes))] if "like" in section else Shape(**base)
-    return replace(start, **_settings(section, section.path))
+def _shape(entry: Entry, shapes: Mapping[str, Shape], base: dict[str, Any]) -> Shape:
+    parts = entry.mapping((), ("like", *SETTINGS))
+    start = shapes[parts["like"].choice(tuple(shapes))] if "like" in parts else Shape(**base)
+    return replace(start, **_settings(entry))
 
 
-def _settings(section: Document, path: Path) -> dict[str, Any]:
-    choices = {
-        "opening": OPENINGS,
-        "channel": CHANNELS,
-        "usage": USAGES,
-        "framing": FRAMINGS,
-        "newline": NEWLINES,
-        "failure": FAILURES,
-        "finish": ("length", "stop"),
-    }
-    known = Shape.__dataclass_fields__
-    found: dict[str, Any] = {}
-    for key in section:
-        if key not in known:
-            continue
-        kind = str(known[key].type)
-        if key in choices:
-            found[key] = section.text(key, choices[key])
-        elif key == "tokens_per_event":
-            found[key] = tuple(int(x) for x in section.numbers(key, 1, 1000))
-        elif kind == "bool":
-            found[key] = section.flag(key)
-        elif kind == "int":
-            found[key] = section.integer(key, 0, 1_000_000)
-        elif kind == "float":
-            found[key] = section.number(key, 0.001 if key == "speed" else 0, 1e7)
-        else:
-            found[key] = str(section.value(key))
-    section.done((*known, "like"))
-    return found
+def _settings(entry: Entry) -> dict[str, Any]:
+    parts = entry.mapping((), ("like", *SETTINGS))
+    return {name: _setting(name, value) for name, value in parts.items() if name != "like"}
+
+
+def _setting(name: str, entry: Entry) -> Any:
+    kind = str(Shape.__dataclass_fields__[name].type)
+    if name in CHOICES:
+        return entry.choice(CHOICES[name])
+    if name == "tokens_per_event":
+        return tuple(_at_least(1, e, e.integer()) for e in entry.items())
+    if kind == "bool":
+        return _flag(entry)
+    if kind == "int":
+        return _at_least(0, entry, entry.integer())
+    if kind == "float":
+        return _at_least(0.001 if name in ("speed", "itl_ms") else 0, entry, entry.number())
+    return entry.text("(?s).*")
+
+
+def _flag(entry: Entry) -> bool:
+    value = entry.scalar()
+    if not isinstance(value, bool):
+        raise entry.refusal(f"must be true or false, not {value!r}")
+    return value
+
+
+def _at_least(low: float, entry: Entry, value: Any) -> Any:
+    if value < low:
+        raise entry.refusal(f"must be at least {low:g}, not {value:g}")
+    return value

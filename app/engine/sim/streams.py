@@ -16,10 +16,20 @@ WORDS = tuple(
 )
 
 
+def word(seed: int, index: int) -> str:
+    """Token `index` of the answer whose prompt gave `seed`: greedy, so the same prompt gives the same text."""
+    return WORDS[(seed + index * (index + seed % 7)) % len(WORDS)]
+
+
+def word_seed(prompt_sha256: str) -> int:
+    """What `word` needs of a prompt."""
+    return int(prompt_sha256[:8], 16)
+
+
 def words(prompt_sha256: str, count: int, start: int = 0) -> list[str]:
-    """Tokens start..start+count of the answer to a prompt: greedy, so the same prompt gives the same text."""
-    seed = int(prompt_sha256[:8], 16)
-    return [WORDS[(seed + i * (i + seed % 7)) % len(WORDS)] for i in range(start, start + count)]
+    """Tokens start..start+count of the answer to a prompt."""
+    seed = word_seed(prompt_sha256)
+    return [word(seed, i) for i in range(start, start + count)]
 
 
 def usage(prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0) -> dict[str, Any]:

@@ -120,7 +120,7 @@ def _event(
     if generation.api == "chat":
         choice["delta"], kind = delta, "chat.completion.chunk"
     else:
-        # A completions event has no channels, so a mock that talks of reasoning there carries the extra fields beside text.
+        # A completions event has no channels; what is said of reasoning there stands beside text.
         extra = {k: v for k, v in delta.items() if k not in ("content", "role")}
         choice |= {"text": delta.get("content", "")} | extra
         kind = "text_completion"
