@@ -23,6 +23,8 @@ from loadtest.slots import Lease, Slots, first_output_tokens
 LOOK_S = 0.02
 SAMPLE_S = 1.0
 FLUSH_PATIENCE_S = 10.0
+# A server that refuses at once must not be asked again at once: the refusals would be the load.
+FAILURE_PAUSE_S = 0.5
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
@@ -89,6 +91,8 @@ class Driver:
         sent = Sent(lease, prompt, tokens, 0, exchange)
         self.recorder.add(sent)
         self.on_sent(sent)
+        if exchange.error_kind or exchange.status != 200:
+            gevent.sleep(FAILURE_PAUSE_S)
         return True
 
     def stop(self, reason: str) -> None:
@@ -136,7 +140,7 @@ class Driver:
     def _watch(self) -> None:
         while self.course is not None and not self.done:
             for slot, exchange in list(self._live.items()):
-                if exchange.stamps:
+                if _has_output(exchange):
                     self._streaming.add(slot)
             streaming = sum(s < self.course.concurrency for s in self._streaming)
             seen = Seen(time.monotonic_ns(), self.slots.in_flight, streaming)
@@ -148,7 +152,7 @@ class Driver:
         if before is not None and before.phase == course.phase and len(before.marks) == len(course.marks):
             return
         if course.phase == "fill":
-            self._streaming = {s for s, e in self._live.items() if e.stamps}
+            self._streaming = {s for s, e in self._live.items() if _has_output(e)}
             self.slots.set_level(course.concurrency)
         elif course.phase in ("drain", "done"):
             self.slots.close()
@@ -182,6 +186,10 @@ class Driver:
             tokens = first_output_tokens(order.prompt_seed, lease.concurrency, lease.slot, tokens)
         body = json.dumps(request_body(order, prompt.text, tokens)).encode()
         return prompt, tokens, http_request(order.router_url, PATHS[order.api], body)
+
+
+def _has_output(exchange: Exchange) -> bool:
+    return exchange.status == 200 and len(exchange.stamps) > 0
 
 
 def request_body(order: StartOrder, prompt: str, output_tokens: int) -> dict[str, Any]:
