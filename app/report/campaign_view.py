@@ -91,7 +91,7 @@ def read_campaign(folder: Path) -> CampaignView:
         blocks=_part(missing, partial(_block_records, run, plan)) or (),
         redone=tuple(_part(missing, run.void_attempts) or ()),
         gate=_part(missing, partial(_json, folder / "gate.json")) or {},
-        missing=tuple(missing),
+        missing=tuple(m.replace(f"{folder}/", "") for m in missing),
     )
 
 

@@ -45,7 +45,7 @@ class Axis:
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self, about: int = 5) -> tuple[float, ...]:
-        """Round values inside the axis, about so many; 1-2-5 steps, or 1-2-5 decades on a log axis."""
+        """Round values inside the axis, about so many; 1-2-5 steps, or 1-2-5 decades on a long log axis."""
         return _decades(self.low, self.high, about) if self.log else _steps(self.low, self.high, about)
 
 
@@ -63,7 +63,7 @@ def _decades(low: float, high: float, about: int) -> tuple[float, ...]:
         found = tuple(m * 10.0**p for p in powers for m in mantissas if low <= m * 10.0**p <= high)
         if len(found) <= about + 2:
             break
-    return found
+    return found if len(found) > 2 else _steps(low, high, about)
 
 
 def padded(values: Iterable[float], share: float = 0.06, include: Iterable[float] = ()) -> tuple[float, float]:

@@ -91,7 +91,8 @@ def doubts(judged: Judged) -> tuple[str, ...]:
         if level.modes
     ]
     estimates = [
-        f"C={level.concurrency}: mean {signed(level.effect_pct)} % and Hodges-Lehmann {signed(level.hodges_lehmann_pct)} % disagree"
+        f"C={level.concurrency}: the mean, {signed(level.effect_pct)} %, and the Hodges-Lehmann estimate, "
+        f"{signed(level.hodges_lehmann_pct)} %, disagree"
         for level in judged.levels
         if level.doubt
     ]
@@ -108,10 +109,15 @@ def _cited(name: str, row: Mapping[str, Any] | None, file: str) -> str:
     if row is None:
         return f"{name}: this design and number of blocks is not in {file}; its error rates are not known."
     return (
-        f"{name}: {100 * row['false_verdicts']:.1f} % false verdicts in {row['campaigns']:,} campaigns without a difference, "
-        f"simultaneous intervals held at least {100 * row['simultaneous_low']:.1f} % ({file}, {row['design']}, "
-        f"{row['blocks']} blocks)."
+        f"{name}: {100 * row['false_verdicts']:.1f} % false verdicts in {row['campaigns']:,} campaigns without a "
+        f"difference; simultaneous intervals held in at least {100 * row['simultaneous_low']:.1f} % "
+        f"({file}, {row['design']}, {row['blocks']} blocks)."
     )
+
+
+def foretold(predictions: Iterable[Prediction]) -> str:
+    """What was predicted, before anything is said of the outcome: '-2 to +2 % at C=1 and +15 to +25 % at C=96'."""
+    return listed(f"{interval(*p.predicted, 0)} % at C={p.concurrency}" for p in predictions)
 
 
 def prediction_sentence(prediction: Prediction) -> str:
@@ -128,3 +134,16 @@ def hypothesis_outcome(predictions: Iterable[Prediction]) -> str:
     if not outcomes:
         return "no prediction"
     return "refuted" if "refuted" in outcomes else "held" if outcomes == {"held"} else "open"
+
+
+def conditions(view: CampaignView) -> str:
+    """Engine, host and cards in one line."""
+    seen = [r.conditions or {} for r in view.starts]
+    fields = (("host", "host"), ("cpu", "cpu"), ("gpu.name", "GPU"), ("gpu.driver_version", "driver"))
+    found = [
+        f"{word} {listed(dict.fromkeys(c[k] for c in seen if k in c))}"
+        for k, word in fields
+        if any(k in c for c in seen)
+    ]
+    engine = "simulated engine" if view.simulated else "real engine"
+    return ", ".join([engine, *found]) if found else f"{engine}, conditions not recorded"

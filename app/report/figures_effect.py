@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from markupsafe import Markup
 
 from app.report.chart import Axis, Panel, padded, tag
 from app.report.judged import Judged, Level, Range
-from app.report.wording import interval, known, signed
+from app.report.predictions import Prediction
+from app.report.wording import interval, signed
 
 OUTCOME_MARKS = {
     "better": "triangle",
@@ -17,91 +18,104 @@ OUTCOME_MARKS = {
     "undecided": "circle",
     "invalid": "cross",
 }
-ROW = 34.0
-WIDTH = 460.0
+WIDTH, LEFT, WORDS_AT = 520.0, 56.0, 286.0
+TOP, ROW = 20.0, 42.0
 
 
-def effect_range(judged: Iterable[Judged], delta: float, predicted: Iterable[Range] = ()) -> Range:
-    """Ends of an effect axis that every variant of a campaign shares, so that panels can be compared, in percent."""
-    levels = [level for j in judged for level in j.levels]
-    ends = [e for level in levels if level.simultaneous for e in level.simultaneous]
-    ends += [d for level in levels for d in level.differences]
-    return padded(ends, 0.06, [-100 * delta, 100 * delta, *(e for r in predicted for e in r)])
+def forest(judged: Judged, delta: float, foreseen: Mapping[int, Prediction]) -> Markup:
+    """Effect with its simultaneous interval per concurrency; the margin is shaded, predictions are bracketed.
 
-
-def forest(judged: Judged, span: Range, delta: float, predicted: Mapping[int, Range]) -> Markup:
-    """Effect with its simultaneous interval per concurrency; the margin is shaded, predictions are bracketed."""
-    bottom = 26 + ROW * len(judged.levels)
-    y = Axis(0, 1, bottom, 20)
-    panel = Panel(Axis(*span, 58, 330), y, WIDTH, bottom + 42)
-    _margin(panel, delta)
+    The axis is made for the intervals: a prediction that lies outside it is an arrow at the edge, its range in words.
+    """
+    bottom = TOP + 6 + ROW * len(judged.levels)
+    span = padded(_ends(judged), 0.08, (-100 * delta, 100 * delta))
+    panel = Panel(Axis(*span, LEFT, WORDS_AT - 14), Axis(0, 1, bottom, TOP), WIDTH, bottom + 42)
+    _margin(panel, panel.x, delta)
     ticks = panel.x.ticks(5)
-    panel.grid_x(
-        ticks,
-        [signed(t, 0 if all(t == round(t) for t in ticks) else 1) for t in ticks],
-        f"effect on tok/s against {judged.control}, %",
-    )
+    panel.grid_x(ticks, _signs(ticks), f"effect on output tok/s against {judged.control}, %")
     for i, level in enumerate(judged.levels):
-        _forest_row(panel, level, 20 + ROW * (i + 0.5), predicted.get(level.concurrency))
+        _forest_row(panel, level, TOP + ROW * (i + 0.5), foreseen.get(level.concurrency))
     return panel.svg(f"Effect of {judged.variant} against {judged.control} by concurrency")
 
 
-def _margin(panel: Panel, delta: float) -> None:
-    left, right = panel.x(-100 * delta), panel.x(100 * delta)
-    top, bottom = panel.y.end, panel.y.start
-    panel.add(tag("rect", x=left, y=top, width=right - left, height=bottom - top, class_="margin"))
-    panel.add(tag("line", x1=panel.x(0), x2=panel.x(0), y1=top, y2=bottom, class_="zero"))
+def _ends(judged: Judged) -> list[float]:
+    return [e for level in judged.levels for e in (*(level.simultaneous or ()), *level.differences)]
 
 
-def _forest_row(panel: Panel, level: Level, y: float, predicted: Range | None) -> None:
-    panel.text(50, y + 4, f"C={level.concurrency}", "label", "end")
-    panel.text(342, y + 4, level.outcome, f"label outcome {level.outcome}")
-    if predicted is not None:
-        _bracket(panel, predicted, y + 10)
-    if level.effect_pct is None or not known(level.effect_pct):
-        return
-    low, high = level.simultaneous or (level.effect_pct, level.effect_pct)
-    words = f"C={level.concurrency}: {signed(level.effect_pct)} % [{interval(low, high)}], {level.outcome}"
+def _signs(ticks: tuple[float, ...]) -> list[str]:
+    whole = all(t == round(t) for t in ticks)
+    return [signed(t, 0 if whole else 1) for t in ticks]
+
+
+def _margin(panel: Panel, axis: Axis, delta: float) -> None:
+    low, zero, high = axis(-100 * delta), axis(0), axis(100 * delta)
+    if axis is panel.x:
+        top, bottom = panel.y.end, panel.y.start
+        panel.add(tag("rect", x=low, y=top, width=high - low, height=bottom - top, class_="margin"))
+        panel.add(tag("line", x1=zero, x2=zero, y1=top, y2=bottom, class_="zero"))
+    else:
+        left, right = panel.x.start, panel.x.end
+        panel.add(tag("rect", x=left, y=high, width=right - left, height=low - high, class_="margin"))
+        panel.add(tag("line", x1=left, x2=right, y1=zero, y2=zero, class_="zero"))
+
+
+def _forest_row(panel: Panel, level: Level, y: float, foreseen: Prediction | None) -> None:
+    panel.text(LEFT - 8, y + 4, f"C={level.concurrency}", "label", "end")
+    found = f" {signed(level.effect_pct)} ({interval(*level.simultaneous)})" if level.simultaneous else ""
+    words = (tag("tspan", level.outcome, class_=f"outcome {level.outcome}"), tag("tspan", found, class_="tick"))
+    panel.add(tag("text", *words, x=WORDS_AT, y=y + (1 if foreseen else 4), class_="label"))
+    if foreseen is not None:
+        panel.text(WORDS_AT, y + 16, f"predicted {interval(*foreseen.predicted, 0)}: {foreseen.outcome}", "tick")
+        _bracket(panel, foreseen.predicted, y + 13)
+    if level.effect_pct is not None and level.simultaneous is not None:
+        _whisker(panel, level, level.effect_pct, level.simultaneous, y)
+
+
+def _whisker(panel: Panel, level: Level, effect: float, ends: Range, y: float) -> None:
     kind = f"outcome {level.outcome}"
-    panel.add(tag("line", x1=panel.x(low), x2=panel.x(high), y1=y, y2=y, class_=f"whisker {kind}"))
-    for end in (low, high):
-        panel.add(tag("line", x1=panel.x(end), x2=panel.x(end), y1=y - 5, y2=y + 5, class_=f"whisker {kind}"))
-    panel.mark(panel.x(level.effect_pct), y, OUTCOME_MARKS.get(level.outcome, "circle"), f"mark {kind}", 5, words)
+    words = f"C={level.concurrency}: {signed(effect)} % ({interval(*ends)}), {level.outcome}"
+    panel.mark(panel.x(effect), y, OUTCOME_MARKS.get(level.outcome, "circle"), f"mark {kind}", 3.6, words)
+    low, high = map(panel.x, ends)
+    for x1, x2, half in ((low, high, 0.0), (low, low, 7.0), (high, high, 7.0)):
+        panel.add(tag("line", x1=x1, x2=x2, y1=y - half, y2=y + half, class_=f"whisker {kind}"))
 
 
 def _bracket(panel: Panel, predicted: Range, y: float) -> None:
-    low, high = (min(max(e, panel.x.low), panel.x.high) for e in predicted)
-    left, right = panel.x(low), panel.x(high)
-    d = f"M{left:.1f} {y - 3:.1f}V{y:.1f}H{right:.1f}V{y - 3:.1f}"
+    low, high = (panel.x(min(max(end, panel.x.low), panel.x.high)) for end in predicted)
+    if low < high:
+        # An end that lies outside the scale is left open.
+        left = f"M{low:.1f} {y - 4:.1f}V{y:.1f}" if predicted[0] >= panel.x.low else f"M{low:.1f} {y:.1f}"
+        d = f"{left}H{high:.1f}" + (f"V{y - 4:.1f}" if predicted[1] <= panel.x.high else "")
+    else:
+        way = 9 if predicted[0] >= panel.x.high else -9
+        d = f"M{low - way:.1f} {y:.1f}H{low:.1f}m{-way * 0.5:.1f} -4L{low:.1f} {y:.1f}l{-way * 0.5:.1f} 4"
     title = tag("title", f"predicted {interval(*predicted, 0)} %")
     panel.add(tag("g", title, tag("path", d=d), class_="predicted"))
 
 
-def differences(judged: Judged, span: Range, delta: float) -> Markup:
-    """Every block's own effect as a dot, per concurrency, with the mean as a bar; nothing is averaged away."""
-    levels = judged.levels
-    panel = Panel(Axis(-0.5, len(levels) - 0.5, 58, 448), Axis(*span, 250, 24), WIDTH, 290)
-    top, bottom = panel.y(100 * delta), panel.y(-100 * delta)
-    panel.add(tag("rect", x=58, y=top, width=390, height=bottom - top, class_="margin"))
+def differences(judged: Judged, delta: float) -> Markup:
+    """Every block's own effect as a dot, per concurrency, with the estimate as a bar; nothing is averaged away."""
+    bottom = TOP + 6 + ROW * len(judged.levels)
+    span = padded(_ends(judged), 0.08, (-100 * delta, 100 * delta))
+    across = Axis(-0.5, len(judged.levels) - 0.5, LEFT, WIDTH - 8)
+    panel = Panel(across, Axis(*span, bottom, TOP + 4), WIDTH, bottom + 42)
+    _margin(panel, panel.y, delta)
     ticks = panel.y.ticks(6)
-    panel.grid_y(
-        ticks, [signed(t, 0 if all(t == round(t) for t in ticks) else 1) for t in ticks], "block difference, %"
-    )
-    panel.add(tag("line", x1=58, x2=448, y1=panel.y(0), y2=panel.y(0), class_="zero"))
+    panel.grid_y(ticks, _signs(ticks), "block difference, %")
     panel.grid_x([], [], "concurrency")
-    for i, level in enumerate(levels):
-        panel.text(panel.x(i), 266, str(level.concurrency), "tick", "middle")
-        _block_dots(panel, i, level)
+    for i, level in enumerate(judged.levels):
+        panel.text(panel.x(i), bottom + 16, str(level.concurrency), "tick", "middle")
+        _block_dots(panel, i, level, judged.blocks)
     return panel.svg(f"Block differences of {judged.variant} against {judged.control}")
 
 
-def _block_dots(panel: Panel, i: int, level: Level) -> None:
-    count = len(level.differences)
-    room = min(0.7, 0.09 * count)
-    for n, value in enumerate(level.differences):
-        at = i + room * ((n + 0.5) / count - 0.5)
-        words = f"C={level.concurrency}, block {n + 1}: {signed(value, 2)} %"
-        panel.mark(panel.x(at), panel.y(value), "circle", f"dot outcome {level.outcome}", 3.4, words)
-    if level.effect_pct is not None and known(level.effect_pct):
-        y, left, right = panel.y(level.effect_pct), panel.x(i - 0.4), panel.x(i + 0.4)
+def _block_dots(panel: Panel, i: int, level: Level, blocks: tuple[int, ...]) -> None:
+    count = len(blocks)
+    room = min(0.72, 0.1 * count)
+    if level.effect_pct is not None:
+        y, left, right = panel.y(level.effect_pct), panel.x(i - 0.42), panel.x(i + 0.42)
         panel.add(tag("line", x1=left, x2=right, y1=y, y2=y, class_="mean"))
+    for n, (block, value) in enumerate(zip(blocks, level.differences, strict=True)):
+        at = i + room * ((n + 0.5) / count - 0.5)
+        words = f"C={level.concurrency}, block {block + 1}: {signed(value, 2)} %"
+        panel.mark(panel.x(at), panel.y(value), "circle", f"dot outcome {level.outcome}", 3.4, words)

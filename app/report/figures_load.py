@@ -1,4 +1,4 @@
-"""Charts of load: throughput against concurrency and latency, gaps between tokens, and tokens per second over a block."""
+"""Charts of load: throughput against concurrency and latency, gaps between tokens, tokens per second over a block."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from app.report.wording import counted, number
 
 Styles = Mapping[str, int]
 Counts = NDArray[np.int64]
-WIDTH, BOTTOM, HEIGHT = 460.0, 262.0, 304.0
+WIDTH, BOTTOM, HEIGHT = 500.0, 262.0, 304.0
+RIGHT = WIDTH - 8
+MARKED_SHARES = (0.5, 0.1, 0.01)
 
 
 def styles(variants: Sequence[str]) -> Styles:
@@ -79,8 +81,9 @@ def latency(measured: Mapping[Key, Measured], of: Styles) -> Markup:
             [f"{name}, C={m.concurrency}: {number(m.tpot_p50_ms)} ms, {number(m.tokens_per_s)} tok/s" for m in line],
             style,
         )
-        for m in line if style == 0 else ():
-            panel.text(panel.x(m.tpot_p50_ms) - 8, panel.y(m.tokens_per_s) - 7, str(m.concurrency), "tick", "end")
+    for level in {m.concurrency for m in shown}:
+        last = max((m for m in shown if m.concurrency == level), key=lambda m: m.tpot_p50_ms)
+        panel.text(panel.x(last.tpot_p50_ms) + 7, panel.y(last.tokens_per_s) + 14, str(level), "tick")
     return panel.svg("Output tokens per second against time per output token")
 
 
@@ -91,7 +94,7 @@ def gaps(pooled: Mapping[tuple[str, int], Counts], concurrency: int, of: Styles,
     xs = [x for at, _ in curves.values() for x in (at[0], at[-1])]
     low = max(1e-6, min((float(share[share > 0].min()) for _, share in curves.values()), default=1e-3))
     panel = Panel(
-        Axis(min(xs, default=1) * 0.9, max(xs, default=10) * 1.1, 58, 448, log=True),
+        Axis(min(xs, default=1) * 0.9, max(xs, default=10) * 1.1, 58, RIGHT, log=True),
         Axis(low, 1, BOTTOM, 24, log=True),
         WIDTH,
         HEIGHT,
@@ -103,10 +106,10 @@ def gaps(pooled: Mapping[tuple[str, int], Counts], concurrency: int, of: Styles,
     for name, (at, share) in curves.items():
         style = of[name]
         panel.line(zip(at, share, strict=True), f"curve s{style % 7}", _dash(style) or "")
-        places = np.unique(np.searchsorted(-share, -np.array([0.5, 0.1, 0.01])).clip(0, len(share) - 1))
-        for i in places:
-            words = f"{name}: {100 * share[i]:.2g} % longer than {number(float(at[i]))} ms"
-            panel.mark(panel.x(at[i]), panel.y(share[i]), MARKERS[style % 7], f"point s{style % 7}", 3.6, words)
+        for kept in MARKED_SHARES:
+            x = float(np.interp(-kept, -share, at))
+            words = f"{name}: {100 * kept:g} % longer than {number(x)} ms"
+            panel.mark(panel.x(x), panel.y(kept), MARKERS[style % 7], f"point s{style % 7}", 3.6, words)
     return panel.svg(f"Distribution of {what} at concurrency {concurrency}")
 
 
@@ -154,7 +157,7 @@ def by_block(streams: Iterable[Stream]) -> dict[int, list[Stream]]:
 
 
 def _panel(x: tuple[float, float], y: tuple[float, float]) -> Panel:
-    return Panel(Axis(max(0.0, x[0]), x[1], 58, 448), Axis(max(0.0, y[0]), y[1], BOTTOM, 24), WIDTH, HEIGHT)
+    return Panel(Axis(max(0.0, x[0]), x[1], 58, RIGHT), Axis(max(0.0, y[0]), y[1], BOTTOM, 24), WIDTH, HEIGHT)
 
 
 def _grid_y(panel: Panel, title: str, about: int = 5) -> None:

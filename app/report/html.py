@@ -71,12 +71,10 @@ def _effect_figures(
     view: CampaignView, foreseen: Mapping[str, tuple[Prediction, ...]]
 ) -> dict[str, tuple[Markup, Markup]]:
     delta = view.plan.delta
-    span = figures_effect.effect_range(view.judged, delta, [p.predicted for ps in foreseen.values() for p in ps])
-    dots = figures_effect.effect_range(view.judged, delta)
     return {
         j.variant: (
-            figures_effect.forest(j, span, delta, {p.concurrency: p.predicted for p in foreseen[j.variant]}),
-            figures_effect.differences(j, dots, delta),
+            figures_effect.forest(j, delta, {p.concurrency: p for p in foreseen[j.variant]}),
+            figures_effect.differences(j, delta),
         )
         for j in view.judged
     }

@@ -45,18 +45,18 @@ def limits(view: CampaignView) -> tuple[str, ...]:
 def _limits(view: CampaignView) -> Iterator[str]:
     plan = view.plan
     if view.simulated:
-        yield "Whether the kernel is faster on a GPU. A simulated campaign checks the lab and shows what a verdict looks like."
+        yield "Whether the kernel is faster on a GPU: a simulated campaign checks the lab, not the kernel."
     yield (
-        "Latency that users of an open service would see. Every client waits for its answer before it asks again "
-        "(closed loop), so a stall delays the requests that would have shown it; throughput and time per token are unharmed."
+        "Latency that users of an open service would see. Every client waits for its answer before it asks again, so a "
+        "stall delays the requests that would have shown it; throughput and time per token are unharmed."
     )
     yield (
-        f"Other lengths and prompts than these: {plan.lengths.prompt_tokens} tokens in, {plan.lengths.output_tokens} out, "
-        "the same list for every variant of a block."
+        f"Other lengths and prompts than these: {plan.lengths.prompt_tokens} tokens in, {plan.lengths.output_tokens} "
+        "out, the same list for every variant of a block."
     )
     yield "Other models, cards, hosts or days than those under Conditions: one host is one draw."
     if seen := [v.mde_pct for j in view.judged for v in j.levels if v.mde_pct is not None]:
-        yield f"Effects smaller than {number(max(seen), 1)} % at the worst concurrency; each level's own limit is in its table."
+        yield f"Effects smaller than {number(max(seen), 1)} % at the worst concurrency; the table has each one's limit."
     if plan.time_scale != 1:
         yield f"How the client behaves at life's pace: engine time ran {plan.time_scale:g} times as fast."
     yield "Whether the kernel's results are right: that is tested against a float64 reference, apart from this report."

@@ -25,8 +25,8 @@ COLUMNS = ["concurrency", "arrivals_ns", "event_tokens"]
 BATCH_ROWS = 8192
 MOST_BINS = 300
 LEAST_BIN_S = 0.5
-# A gap's bin is the top of its float32 pattern: 32 bins an octave, found by a shift where a logarithm would be slow.
-_SHIFT = 18
+# A gap's bin is the top of its float32 pattern: 64 bins an octave, found by a shift where a logarithm would be slow.
+_SHIFT = 17
 _FIRST = int(np.float32(1e3).view(np.int32)) >> _SHIFT
 _LAST = int(np.float32(1e12).view(np.int32)) >> _SHIFT
 GAP_EDGES_MS: NDArray[np.float64] = (np.arange(_FIRST, _LAST + 2, dtype=np.int32) << _SHIFT).view(np.float32).astype(
@@ -67,10 +67,10 @@ def read_stream(block: int, start: int, variant: str, folder: Path, time_scale: 
     """Bins the rows of one start by the level marks of its load.json."""
     path = folder / "rows.parquet"
     try:
-        levels = read_json(folder / "load.json")["levels"]
+        levels = [m for m in read_json(folder / "load.json")["levels"] if m["window_end_ns"]]
         with pq.ParquetFile(path) as source:
             first_ns = _first_sent_ns(source)
-            last_ns = max(int(level["window_end_ns"]) for level in levels)
+            last_ns = max((int(level["window_end_ns"]) for level in levels), default=first_ns)
             bins = _Bins(first_ns, last_ns, time_scale, levels)
             for batch in source.iter_batches(BATCH_ROWS, columns=COLUMNS, use_threads=False):
                 bins.take(batch)

@@ -66,13 +66,13 @@ def _row(view: CampaignView, variant: str, concurrency: int) -> list[Text]:
     rate, tpot, ttft = (
         (measured.tokens_per_s, measured.tpot_p50_ms, measured.ttft_p50_ms) if measured else (None, None, None)
     )
-    cells = [Text(variant), Text(number(rate)), *_effect(level), Text(number(tpot)), Text(number(ttft))]
+    cells = [Text(variant), Text(number(rate, 1)), *_effect(level), Text(number(tpot)), Text(number(ttft, 1))]
     return [*cells, Text(judged.control if judged else "")]
 
 
 def _effect(level: Level | None) -> list[Text]:
     if level is None:
-        return [Text(""), Text(""), Text("measured" if level is None else "")]
+        return [Text(""), Text(""), Text("measured")]
     found = interval(*level.simultaneous) if level.simultaneous else interval(None, None)
     return [Text(signed(level.effect_pct)), Text(found), Text(level.outcome, STYLES.get(level.outcome, ""))]
 

@@ -9,7 +9,7 @@ UNKNOWN = "-"
 
 
 def number(value: float | None, digits: int | None = None) -> str:
-    """A figure with sensible digits (1,234 / 123.4 / 12.34 unless told), '-' when it is missing."""
+    """A figure with sensible digits (1,234, 123.4 or 12.34 unless told), '-' when it is missing."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if digits is None:

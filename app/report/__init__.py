@@ -1,0 +1,34 @@
+"""Reports of one campaign: on the terminal, as one HTML file, as markdown, and as JSON and CSV for machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.records import write_json, write_text
+from app.report.campaign_view import CampaignView, read_campaign
+from app.report.export import render_csv, summary
+from app.report.html import render_html
+from app.report.markdown import render_markdown
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The files that were written, and the view that they were drawn from."""
+
+    view: CampaignView
+    html: Path
+    markdown: Path
+    summary: Path
+    levels: Path
+
+
+def write_reports(folder: Path) -> Reports:
+    """Draws a run folder in every format, into that folder; RecordsError when its plan cannot be read."""
+    view = read_campaign(folder)
+    files = Reports(view, *(folder / n for n in ("report.html", "report.md", "summary.json", "levels.csv")))
+    write_text(files.html, render_html(view))
+    write_text(files.markdown, render_markdown(view))
+    write_json(files.summary, summary(view))
+    write_text(files.levels, render_csv(view))
+    return files

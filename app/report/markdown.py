@@ -1,0 +1,77 @@
+"""A campaign as GitHub markdown, for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from app.report import conclusions, provenance
+from app.report.campaign_view import CampaignView
+from app.report.judged import Judged
+from app.report.predictions import predictions
+from app.report.wording import interval, number, p_value, signed
+
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*[]|"})
+
+
+def escaped(words: str) -> str:
+    """Outside words on one line, with nothing in them that markdown or HTML would act upon."""
+    return " ".join(words.split()).translate(_ESCAPES)
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[str] = ()) -> str:
+    """A markdown table; columns named in right are set flush right."""
+    columns, right = list(columns), set(right)
+    rule = ["---:" if c in right else "---" for c in columns]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (columns, rule, *rows))
+
+
+def render_markdown(view: CampaignView) -> str:
+    """The whole report as markdown: verdict first."""
+    return "\n\n".join(filter(None, _parts(view))) + "\n"
+
+
+def _parts(view: CampaignView) -> Iterator[str]:
+    mark = conclusions.simulated_mark(view)
+    yield f"> **{mark}**" if mark else ""
+    yield f"### {escaped(conclusions.headline(view))}"
+    yield f"Campaign `{view.name}`: {conclusions.basis(view)}"
+    yield "\n".join(
+        f"- block {block + 1} is void: {escaped('; '.join(reasons))}" for block, reasons in view.void_blocks.items()
+    )
+    for judged in view.judged:
+        yield _variant(view, judged)
+    yield "\n".join(f"- {escaped(line)}" for line in conclusions.error_rates(view))
+    yield "<details><summary>What this campaign cannot tell</summary>"
+    yield "\n".join(f"- {escaped(limit)}" for limit in provenance.limits(view))
+    yield "</details>"
+
+
+def _variant(view: CampaignView, judged: Judged) -> str:
+    name, control = escaped(judged.variant), escaped(judged.control)
+    stamps = f" ({escaped(', '.join(judged.stamps))})" if judged.stamps else ""
+    lines = [f"#### {name} against {control}: **{judged.decision}**{stamps}", escaped(judged.reason) + "."]
+    lines.append(level_table(view, judged))
+    notes = (*conclusions.undecided(judged), *conclusions.doubts(judged), conclusions.shape(judged))
+    return "\n\n".join([*lines, "\n".join(f"- {escaped(n)}" for n in notes if n)])
+
+
+def level_table(view: CampaignView, judged: Judged) -> str:
+    """A variant's figures by concurrency: what was predicted, what was found."""
+    foreseen = {p.concurrency: p for p in predictions(view.variant_record(judged.variant), judged)}
+    columns = ("C", f"{escaped(judged.control)} tok/s", f"{escaped(judged.variant)} tok/s", "effect %", "interval %")
+    rows = []
+    for level in judged.levels:
+        rates = [view.measured.get((name, level.concurrency)) for name in (judged.control, judged.variant)]
+        guess = foreseen.get(level.concurrency)
+        rows.append(
+            (
+                str(level.concurrency),
+                *(number(m.tokens_per_s if m else None, 1) for m in rates),
+                signed(level.effect_pct),
+                interval(*level.simultaneous) if level.simultaneous else "-",
+                level.outcome,
+                p_value(level.p_holm),
+                f"{interval(*guess.predicted, 0)}: {guess.outcome}" if guess else "",
+            )
+        )
+    return table((*columns, "outcome", "Holm p", "predicted %"), rows, ("C", *columns[1:], "Holm p"))
