@@ -76,8 +76,8 @@ class LocalStack:
 
     def _router(self, ports: Ports) -> Command:
         return router_command(
-            f"http://127.0.0.1:{ports.prefill}",
-            f"http://127.0.0.1:{ports.decode}",
+            [f"http://127.0.0.1:{ports.prefill}"],
+            [f"http://127.0.0.1:{ports.decode}"],
             ports.bootstrap,
             port=ports.router,
             prometheus_port=free_port(),

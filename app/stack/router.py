@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from app.engine import Command
 
@@ -13,9 +14,13 @@ FIXED = (
 )  # fmt: skip
 
 
+# The router asks the model hub for a tokenizer whatever HF_HUB_OFFLINE says; here nothing listens.
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
+
+
 def router_command(
-    prefill_url: str,
-    decode_url: str,
+    prefill_urls: Sequence[str],
+    decode_urls: Sequence[str],
     bootstrap_port: int,
     *,
     host: str = "127.0.0.1",
@@ -25,11 +30,14 @@ def router_command(
     startup_timeout_s: int = 3600,
     python: str = sys.executable,
 ) -> Command:
-    """One prefill and one decode worker; the bootstrap port is stated, since left out the router sends none."""
+    """One or more workers of each role; the bootstrap port is stated, since left out the router sends none."""
     argv = [python, "-m", "sglang_router.launch_router", "--pd-disaggregation"]
-    argv += ["--prefill", prefill_url, str(bootstrap_port), "--decode", decode_url]
+    for url in prefill_urls:
+        argv += ["--prefill", url, str(bootstrap_port)]
+    for url in decode_urls:
+        argv += ["--decode", url]
     argv += ["--host", host, "--port", str(port), "--prometheus-port", str(prometheus_port)]
     # SGLang's own health answer may take 20 s by design.
     argv += ["--health-check-timeout-secs", "30", "--health-check-interval-secs", str(health_interval_s)]
     argv += ["--worker-startup-timeout-secs", str(startup_timeout_s), "--worker-startup-check-interval", "1", *FIXED]
-    return Command(tuple(argv), {"HF_HUB_OFFLINE": "1"})
+    return Command(tuple(argv), OFFLINE)

@@ -1,0 +1,1 @@
+"""What runs inside the images: baking and checking the kernel layer at build, the entrypoint and its probes at run."""

@@ -1,0 +1,54 @@
+"""Proof from inside a running container: what its main process was started with and what lies on its disk now."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from app.container.caches import VOLUME, cache_environment
+from app.container.check import SELECTOR, check_image
+from app.identity import Identity, read_identity
+
+
+def evidence(environ: Mapping[str, str], proc: Path = Path("/proc/1"), volume: Path = VOLUME) -> dict[str, Any]:
+    """Identity, selector of the running server, hash of the kernel file as it lies there, and Triton's cache entries.
+
+    Raises ProofError when image and identity disagree. The selector is read from the server's own environment: that of
+    a process started beside it would prove nothing.
+    """
+    identity = read_identity()
+    check_image(identity)
+    started_with = _environment(_server(proc))
+    kernel_file = Path(identity.kernel_file)
+    return {
+        "identity": identity.to_json(),
+        "kernel_file": str(kernel_file),
+        "kernel_sha256": hashlib.sha256(kernel_file.read_bytes()).hexdigest(),
+        "selector": started_with.get(SELECTOR, identity.selector if identity.selector == "flashmla" else ""),
+        "cache": cache_entries(identity, volume),
+    }
+
+
+def cache_entries(identity: Identity, volume: Path = VOLUME) -> list[dict[str, Any]]:
+    """Triton's own metadata of each cached compile of the variant's kernel: what was launched, not what was meant."""
+    folder = Path(cache_environment(identity, volume)["TRITON_CACHE_DIR"])
+    found = []
+    for path in sorted(folder.glob(f"*/{identity.kernel}.json")):
+        data = json.loads(path.read_text(encoding="utf-8"))
+        kept = {k: data[k] for k in ("num_warps", "num_stages", "shared", "hash") if k in data}
+        found.append({"key": path.parent.name, **kept})
+    return found
+
+
+def _server(proc: Path) -> Path:
+    # Under Docker's own init the server is that process's only child.
+    children = (proc / "task" / proc.name / "children").read_text().split()
+    return proc.with_name(children[0]) if children and (proc / "comm").read_text().strip() == "docker-init" else proc
+
+
+def _environment(proc: Path) -> dict[str, str]:
+    pairs = (item.partition("=") for item in (proc / "environ").read_text(errors="replace").split("\0") if item)
+    return {key: value for key, _, value in pairs}

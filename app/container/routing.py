@@ -1,0 +1,28 @@
+"""The router's role: one or several workers of each kind, from the same settings as the servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.deployment import read_deployment
+from app.engine import Command
+from app.stack.router import router_command
+
+# Inside its own network namespace, and bound to loopback: no other container can read it.
+PROMETHEUS_PORT = 29000
+
+
+def router(environ: Mapping[str, str]) -> Command:
+    """The router's command with its whole environment."""
+    settings = read_deployment(None, environ)
+    command = router_command(
+        settings.prefill_urls.split(","),
+        settings.decode_urls.split(","),
+        settings.bootstrap_port,
+        host="0.0.0.0",
+        port=settings.router_port,
+        prometheus_port=PROMETHEUS_PORT,
+        health_interval_s=settings.health_interval_s,
+        startup_timeout_s=settings.start_timeout_s,
+    )
+    return Command(command.argv, {**environ, **command.env})

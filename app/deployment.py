@@ -1,0 +1,154 @@
+"""How the containers are run: one settings object, read from .env and the environment, that compose and manifests share.
+
+Precedence: process environment, then the .env file, then the defaults below, which .env.example and the compose files
+repeat; a test holds the three equal.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from app.errors import UsageError
+
+BACKENDS = ("nixl", "mooncake", "mooncake_tcp")
+RELEASES = ("0.5.17", "0.5.23")
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Every setting of .env.example, lower-case; an empty text means 'leave it to the program'.
+
+    Ports are those inside the private network, but for router_publish and loadtest_publish, which are the host's.
+    """
+
+    variant: str = "pinned"
+    prefill_variant: str = "flashinfer"
+    decode_selector: str = "triton"
+    prefill_selector: str = "flashinfer"
+    decode_image: str = ""
+    prefill_image: str = ""
+    kernel_digest: str = "any"
+    sglang_image: str = (
+        "lmsysorg/sglang:v0.5.17@sha256:16aba8925507e631e1dc1e23d95d026533602591775f6a8db68b74ee99746155"
+    )
+    python_image: str = (
+        "python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b"
+    )
+    sglang_release: str = "0.5.17"
+    cuda_arch: int = 120
+    model_path: str = "/models/DeepSeek-V4-Flash"
+    served_model_name: str = "deepseek-v4-flash"
+    prefill_tp: int = 4
+    decode_tp: int = 4
+    prefill_first_gpu: int = 0
+    decode_first_gpu: int = 4
+    prefill_port: int = 30000
+    decode_port: int = 30001
+    bootstrap_port: int = 8998
+    router_port: int = 8000
+    router_publish: int = 8000
+    loadtest_publish: int = 8089
+    prefill_urls: str = "http://prefill:30000"
+    decode_urls: str = "http://decode:30001"
+    transfer_backend: str = "nixl"
+    ib_device: str = ""
+    host_ip: str = ""
+    max_running_requests: int = 128
+    mem_fraction_static: str = ""
+    prefill_extra_args: str = ""
+    decode_extra_args: str = ""
+    prefill_nodes: int = 1
+    decode_nodes: int = 1
+    node_rank: int = 0
+    dist_init_addr: str = ""
+    start_timeout_s: int = 3600
+    health_interval_s: int = 10
+    shm_size: str = "32gb"
+    sim_time_scale: float = 1.0
+    sim_seed: int = 1
+    sim_start_seed: str = "0"
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        self._check_ports()
+        self._check_gpus()
+        for key in ("prefill_extra_args", "decode_extra_args"):
+            try:
+                shlex.split(getattr(self, key))
+            except ValueError as e:
+                raise UsageError(f"{key.upper()} {getattr(self, key)!r}: {e}") from e
+
+    def _check_choices(self) -> None:
+        for key, known in (("transfer_backend", BACKENDS), ("sglang_release", RELEASES)):
+            if getattr(self, key) not in known:
+                raise UsageError.unknown(key.upper(), str(getattr(self, key)), known)
+        if self.ib_device and self.transfer_backend != "mooncake":
+            raise UsageError(
+                f"IB_DEVICE {self.ib_device!r} needs TRANSFER_BACKEND=mooncake, not {self.transfer_backend}"
+            )
+
+    def _check_ports(self) -> None:
+        for key in (f.name for f in fields(self) if f.name.endswith(("_port", "_publish"))):
+            if not 1 <= getattr(self, key) <= 65535:
+                raise UsageError(f"{key.upper()} {getattr(self, key)} is no port (1 to 65535)")
+        if self.prefill_port == self.bootstrap_port:
+            raise UsageError(f"PREFILL_PORT and BOOTSTRAP_PORT are both {self.prefill_port}; choose two")
+
+    def _check_gpus(self) -> None:
+        if min(self.prefill_tp, self.decode_tp) < 1 or min(self.prefill_first_gpu, self.decode_first_gpu) < 0:
+            raise UsageError("PREFILL_TP and DECODE_TP start at 1, PREFILL_FIRST_GPU and DECODE_FIRST_GPU at 0")
+        shared = sorted(set(self.gpus("prefill")) & set(self.gpus("decode")))
+        if shared and not self.host_ip:
+            raise UsageError(
+                f"prefill and decode share GPU {', '.join(map(str, shared))}; move DECODE_FIRST_GPU or lower a TP size"
+            )
+
+    def gpus(self, role: str) -> range:
+        """Indices of the GPUs that a role uses on its host."""
+        first, tp = getattr(self, f"{role}_first_gpu"), getattr(self, f"{role}_tp")
+        return range(first, first + max(1, tp // getattr(self, f"{role}_nodes")))
+
+    def environment(self) -> dict[str, str]:
+        """The settings as environment variables, for compose."""
+        return {key.upper(): _text(value) for key, value in asdict(self).items()}
+
+
+def read_deployment(file: Path | None, environ: Mapping[str, str]) -> Deployment:
+    """Settings from the .env file (None or missing: none) under the environment; UsageError names key and line."""
+    values = _read_file(file) if file is not None and file.is_file() else {}
+    types = {f.name: str(f.type) for f in fields(Deployment)}
+    values |= {key: environ[key.upper()] for key in types if key.upper() in environ}
+    return Deployment(**{key: _typed(key, value, types[key]) for key, value in values.items()})
+
+
+def _read_file(file: Path) -> dict[str, str]:
+    known = [f.name.upper() for f in fields(Deployment)]
+    values: dict[str, str] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"{file}:{number}: {text!r} is no KEY=value")
+        if key not in known:
+            raise UsageError(f"{file}:{number}: unknown setting {key!r}; .env.example lists all")
+        values[key.lower()] = value.strip().strip("'\"")
+    return values
+
+
+def _typed(key: str, value: str, kind: str) -> Any:
+    if kind == "str":
+        return value
+    try:
+        return int(value) if kind == "int" else float(value)
+    except ValueError as e:
+        raise UsageError(f"{key.upper()} {value!r} is not a{'n integer' if kind == 'int' else ' number'}") from e
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""The real engine: SGLang's own servers, started with its own flags."""
