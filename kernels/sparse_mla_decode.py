@@ -1,0 +1,492 @@
+"""Sparse MLA decode over a paged FP8 cache (DeepSeek-V4 geometry) as one Triton launch: two caches, lengths, sink, LSE.
+
+Drop-in for SGLang's flash_mla_sm120_triton.py: same public function, and no import beyond torch, triton and the standard library.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+# Choices made offline, by architecture: rows [heads, batch, tokens, BLOCK_T, num_warps, num_stages, programs per SM], the
+# first three being upper bounds (0: none), the first row that fits ruling. Empty: the autotune list below rules.
+TUNED = {}
+
+FLOOR = tl.constexpr(-3.0e38)
+LOG2E = tl.constexpr(1.4426950408889634)
+COMPUTE = tl.constexpr(tl.bfloat16)
+MAX_SPLITS = tl.constexpr(64)
+
+# e4m3 has no direct conversion to bf16 before sm_100; through f16 and f32 it is exact and needs five instructions a pair.
+_UPCAST = tl.constexpr(
+    """{
+    .reg .b16 p0, p1, e0, e1, e2, e3;
+    .reg .b32 h0, h1;
+    .reg .f32 f0, f1, f2, f3;
+    mov.b32 {p0, p1}, $2;
+    cvt.rn.f16x2.e4m3x2 h0, p0;
+    cvt.rn.f16x2.e4m3x2 h1, p1;
+    mov.b32 {e0, e1}, h0;
+    mov.b32 {e2, e3}, h1;
+    cvt.f32.f16 f0, e0;
+    cvt.f32.f16 f1, e1;
+    cvt.f32.f16 f2, e2;
+    cvt.f32.f16 f3, e3;
+    cvt.rn.bf16x2.f32 $0, f1, f0;
+    cvt.rn.bf16x2.f32 $1, f3, f2;
+    }"""
+)
+
+
+@triton.jit
+def _upcast(raw):
+    return tl.inline_asm_elementwise(_UPCAST, "=r,=r,r", [raw], dtype=tl.bfloat16, is_pure=True, pack=4)
+
+
+@triton.jit
+def _pin(x):
+    # Impure on purpose: pure work is moved past the layout change, done twice, and V is then read byte by byte.
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [x], dtype=tl.bfloat16, is_pure=False, pack=2)
+
+
+@triton.jit
+def _dequantise(ptr, scales, valid, GROUP: tl.constexpr):
+    raw = tl.load(ptr + GROUP * 64 + tl.arange(0, 64)[None, :], mask=valid[:, None], other=0)
+    code = (scales >> (8 * GROUP)).to(tl.int32) & 0xFF
+    bits = (code << 7) | tl.where((code == 0) | (code == 255), 0x40, 0)
+    scale = bits.to(tl.int16).to(tl.bfloat16, bitcast=True).to(COMPUTE)
+    return _pin(_upcast(raw) * scale[:, None])
+
+
+@triton.jit
+def _load_q(ptr, mask, GROUP: tl.constexpr):
+    return tl.load(ptr + GROUP * 64 + tl.arange(0, 64)[None, :], mask=mask[:, None], other=0.0).to(COMPUTE)
+
+
+@triton.jit
+def _live(len_ptr, row, topk, HAS_LENGTH: tl.constexpr):
+    n = topk
+    if HAS_LENGTH:
+        n = tl.maximum(tl.minimum(tl.load(len_ptr + row).to(tl.int32), topk), 0)
+    return n
+
+
+@triton.jit
+def _byte_offsets(index, page_stride, PAGE: tl.constexpr):
+    page = index // PAGE
+    slot = index - page * PAGE
+    base = page.to(tl.int64) * page_stride
+    return base + slot * 576, base + PAGE * 576 + slot * 8
+
+
+@triton.jit
+def _store_chunks(ptr, acc, factor, mask):
+    for g in tl.static_range(8):
+        x = (acc[g] * factor[:, None]).to(ptr.dtype.element_ty)
+        tl.store(ptr + g * 64 + tl.arange(0, 64)[None, :], x, mask=mask[:, None])
+
+
+@triton.jit
+def _finish(sink_ptr, lse2, heads_at, head_mask, HAS_SINK: tl.constexpr, SINK_IN_LSE: tl.constexpr):
+    """The share of the output that the sink leaves, and the natural-log LSE to report, from the base-2 LSE of the keys."""
+    share = tl.where(lse2 == float("-inf"), 0.0, 1.0)
+    lse = lse2
+    if HAS_SINK:
+        sink2 = tl.load(sink_ptr + heads_at, mask=head_mask, other=float("-inf")).to(tl.float32) * LOG2E
+        top = tl.maximum(tl.maximum(lse2, sink2), FLOOR)
+        both = top + tl.log2(tl.exp2(lse2 - top) + tl.exp2(sink2 - top))
+        # inf - inf is NaN: an infinite sink takes everything.
+        both = tl.where(sink2 == float("inf"), sink2, both)
+        share = tl.where(lse2 == float("-inf"), 0.0, tl.exp2(lse2 - both))
+        if SINK_IN_LSE:
+            lse = both
+    return share, lse / LOG2E
+
+
+@triton.jit
+def _merge(
+    out_at, lse_at, sink_ptr, part_ptr, part_lse_ptr, first, heads, heads_at, head_mask, used,
+    HAS_SINK: tl.constexpr, SINK_IN_LSE: tl.constexpr, BLOCK_H: tl.constexpr,
+):  # fmt: skip
+    s = tl.arange(0, MAX_SPLITS)[:, None]
+    lse2 = tl.load(
+        part_lse_ptr + first + s * heads + heads_at[None, :],
+        mask=(s < used) & head_mask[None, :],
+        other=float("-inf"),
+        cache_modifier=".cg",
+    )
+    top = tl.maximum(tl.max(lse2, 0), FLOOR)
+    total = tl.sum(tl.exp2(lse2 - top[None, :]), 0)
+    lse2 = tl.where(total == 0.0, float("-inf"), top + tl.log2(total))
+    share, lse = _finish(sink_ptr, lse2, heads_at, head_mask, HAS_SINK, SINK_IN_LSE)
+    share = share / tl.where(total == 0.0, 1.0, total)
+    tl.store(lse_at, lse, mask=head_mask)
+    for half in range(0, 512, 256):
+        columns = half + tl.arange(0, 256)[None, :]
+        acc = tl.zeros((BLOCK_H, 256), tl.float32)
+        for start in range(0, used, 4):
+            parts = ()
+            weights = ()
+            for i in tl.static_range(4):
+                live = tl.where(start + i < used, head_mask, False)
+                at = first + (start + i) * heads + heads_at
+                weights = weights + (tl.load(part_lse_ptr + at, mask=live, other=float("-inf"), cache_modifier=".cg"),)
+                at = part_ptr + at[:, None] * 512 + columns
+                parts = parts + (tl.load(at, mask=live[:, None], other=0.0, cache_modifier=".cg"),)
+            for i in tl.static_range(4):
+                acc += tl.exp2(weights[i] - top)[:, None] * parts[i].to(tl.float32)
+        out = (acc * share[:, None]).to(out_at.dtype.element_ty)
+        tl.store(out_at + columns, out, mask=head_mask[:, None])
+
+
+@triton.autotune(
+    configs=[
+        triton.Config({"BLOCK_T": 16}, num_warps=4, num_stages=2),
+    ],
+    key=["topk_rounded"],
+)
+@triton.jit(
+    do_not_specialize=[
+        "extra_kv_offset", "capacity", "extra_capacity", "heads", "topk", "extra_topk", "splits", "topk_rounded",
+        "batch_rounded", "stride_lse_row", "stride_index_row", "stride_extra_row",
+    ]
+)  # fmt: skip
+def _sparse_mla_decode_kernel(
+    q_ptr,
+    out_ptr,
+    lse_ptr,
+    kv_ptr,
+    index_ptr,
+    length_ptr,
+    extra_index_ptr,
+    extra_length_ptr,
+    sink_ptr,
+    part_ptr,
+    part_lse_ptr,
+    arrived_ptr,
+    scale_log2e: tl.float32,
+    extra_kv_offset: tl.int64,
+    page_stride: tl.int64,
+    extra_page_stride: tl.int64,
+    capacity: tl.int32,
+    extra_capacity: tl.int32,
+    heads: tl.int32,
+    topk: tl.int32,
+    extra_topk: tl.int32,
+    splits: tl.int32,
+    topk_rounded: tl.int32,
+    batch_rounded: tl.int32,
+    stride_q_row: tl.int64,
+    stride_q_head: tl.int64,
+    stride_out_row: tl.int64,
+    stride_out_head: tl.int64,
+    stride_lse_row: tl.int64,
+    stride_index_row: tl.int64,
+    stride_extra_row: tl.int64,
+    PAGE: tl.constexpr,
+    EXTRA_PAGE: tl.constexpr,
+    HAS_LENGTH: tl.constexpr,
+    HAS_EXTRA: tl.constexpr,
+    HAS_EXTRA_LENGTH: tl.constexpr,
+    HAS_SINK: tl.constexpr,
+    SINK_IN_LSE: tl.constexpr,
+    BLOCK_H: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    num_stages: tl.constexpr,
+):
+    """One program: BLOCK_H heads of one row over one split of its tokens; the last split of a row to arrive merges."""
+    head_blocks = tl.cdiv(heads, BLOCK_H)
+    head_block = tl.program_id(0) % head_blocks
+    split = tl.program_id(0) // head_blocks % splits
+    row = (tl.program_id(0) // head_blocks // splits).to(tl.int64)
+    heads_at = head_block * BLOCK_H + tl.arange(0, BLOCK_H)
+    head_mask = heads_at < heads
+
+    n_main = _live(length_ptr, row, topk, HAS_LENGTH)
+    n = n_main
+    if HAS_EXTRA:
+        n += _live(extra_length_ptr, row, extra_topk, HAS_EXTRA_LENGTH)
+    chunk = tl.maximum(tl.cdiv(tl.cdiv(n, splits), BLOCK_T), 1) * BLOCK_T
+    used = tl.maximum(tl.cdiv(n, chunk), 1)
+    if split >= used:
+        return
+
+    q_at = q_ptr + row * stride_q_row + heads_at[:, None] * stride_q_head
+    q = ()
+    acc = ()
+    for g in tl.static_range(8):
+        q = q + (_load_q(q_at, head_mask, g),)
+        acc = acc + (tl.zeros((BLOCK_H, 64), tl.float32),)
+    weight = tl.zeros((BLOCK_H, BLOCK_T), tl.float32)
+    top = tl.full((BLOCK_H,), FLOOR, tl.float32)
+
+    # Half of the stages go to the indices, without which no gather starts: so gathers get num_stages - 1 buffers.
+    for start in tl.range(split * chunk, tl.minimum(split * chunk + chunk, n), BLOCK_T, num_stages=2 * num_stages - 1):
+        t = start + tl.arange(0, BLOCK_T)
+        index = tl.load(index_ptr + row * stride_index_row + t, mask=t < n_main, other=-1).to(tl.int32)
+        valid = (index >= 0) & (index < capacity)
+        at, scales_at = _byte_offsets(tl.where(valid, index, 0), page_stride, PAGE)
+        if HAS_EXTRA:
+            extra_at = extra_index_ptr + row * stride_extra_row + (t - n_main)
+            extra_index = tl.load(extra_at, mask=(t >= n_main) & (t < n), other=-1).to(tl.int32)
+            extra = (extra_index >= 0) & (extra_index < extra_capacity)
+            extra_at, extra_scales_at = _byte_offsets(tl.where(extra, extra_index, 0), extra_page_stride, EXTRA_PAGE)
+            at = tl.where(extra, extra_at + extra_kv_offset, at)
+            scales_at = tl.where(extra, extra_scales_at + extra_kv_offset, scales_at)
+            valid = valid | extra
+        # The select between two page formulas loses the alignment; without it loads fall to single bytes.
+        at = tl.multiple_of(at, 16)
+        scales_at = tl.multiple_of(scales_at, 8)
+        scales = tl.load((kv_ptr + scales_at).to(tl.pointer_type(tl.int64)), mask=valid, other=0)
+        kv_at = kv_ptr + at[:, None]
+        k = ()
+        for g in tl.static_range(7):
+            k = k + (_dequantise(kv_at, scales, valid, g),)
+        rope_at = (kv_at + 448).to(tl.pointer_type(tl.bfloat16)) + tl.arange(0, 64)[None, :]
+        k = k + (tl.load(rope_at, mask=valid[:, None], other=0.0).to(COMPUTE),)
+
+        # Two chains of products: one alone is bound by the latency of the tensor core.
+        even = tl.zeros_like(weight)
+        odd = tl.zeros_like(weight)
+        for g in tl.static_range(4):
+            even = tl.dot(q[2 * g], tl.trans(k[2 * g]), even)
+            odd = tl.dot(q[2 * g + 1], tl.trans(k[2 * g + 1]), odd)
+        s = tl.where(valid[None, :], (even + odd) * scale_log2e, float("-inf"))
+        new_top = tl.maximum(top, tl.max(s, 1))
+        p = tl.exp2(s - new_top[:, None])
+        fade = tl.exp2(top - new_top)[:, None]
+        top = new_top
+        # Kept per column and summed once at the end: one exchange between warps less in every step.
+        weight = weight * fade + p
+        p = p.to(COMPUTE)
+        new_acc = ()
+        for g in tl.static_range(8):
+            new_acc = new_acc + (tl.dot(p, k[g], acc[g] * fade),)
+        acc = new_acc
+
+    total = tl.sum(weight, 1)
+    lse2 = tl.where(total == 0.0, float("-inf"), top + tl.log2(total))
+    unit = 1.0 / tl.where(total == 0.0, 1.0, total)
+    out_at = out_ptr + row * stride_out_row + heads_at[:, None] * stride_out_head
+    lse_at = lse_ptr + row * stride_lse_row + heads_at
+    if used == 1:
+        share, lse = _finish(sink_ptr, lse2, heads_at, head_mask, HAS_SINK, SINK_IN_LSE)
+        _store_chunks(out_at, acc, unit * share, head_mask)
+        tl.store(lse_at, lse, mask=head_mask)
+    else:
+        first = row * splits * heads
+        mine = first + split * heads + heads_at
+        _store_chunks(part_ptr + mine[:, None] * 512, acc, unit, head_mask)
+        tl.store(part_lse_ptr + mine, lse2, mask=head_mask)
+        # Every thread's partial result must be out before the one thread that counts says so.
+        tl.debug_barrier()
+        counter = arrived_ptr + row * head_blocks + head_block
+        if tl.atomic_add(counter, 1, sem="acq_rel") == used - 1:
+            tl.store(counter, 0)
+            _merge(
+                out_at, lse_at, sink_ptr, part_ptr, part_lse_ptr, first, heads, heads_at, head_mask, used,
+                HAS_SINK, SINK_IN_LSE, BLOCK_H,
+            )  # fmt: skip
+
+
+class Choice(NamedTuple):
+    """How a problem is launched. per_sm is how many programs each multiprocessor should get; it decides the splits."""
+
+    block_t: int
+    num_warps: int
+    num_stages: int
+    per_sm: int = 2
+    max_registers: int = 0
+
+
+_MAX_COUNTERS = 16384
+_COUNTERS: dict[tuple[torch.device, int], torch.Tensor] = {}
+
+
+@lru_cache
+def _device_facts(device: torch.device) -> tuple[str, int]:
+    """Architecture ("90", "120") and number of multiprocessors."""
+    if device.type != "cuda":
+        return device.type, 1
+    facts = torch.cuda.get_device_properties(device)
+    return f"{facts.major}{facts.minor}", facts.multi_processor_count
+
+
+def tuned_choice(arch: str, heads: int, batch: int, tokens: int) -> Choice | None:
+    """The row of TUNED for a problem, None where the autotune list rules. tokens: top-k of both caches together."""
+    for row in TUNED.get(arch, ()):
+        if all(bound == 0 or value <= bound for value, bound in zip((heads, batch, tokens), row, strict=False)):
+            return Choice(*row[3:])
+    return None
+
+
+def split_count(pairs: int, tokens: int, programs: int) -> int:
+    """Into how many parts each of `pairs` (row, head block) is cut so that about `programs` run, whole waves preferred."""
+    if pairs > _MAX_COUNTERS:
+        return 1
+    return max(1, min(programs // pairs, triton.cdiv(tokens, 16), MAX_SPLITS.value))
+
+
+def _counters(device: torch.device) -> torch.Tensor:
+    """Zeroed arrival counters of the current stream; every launch leaves them zero, so launches in order share them."""
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    found = _COUNTERS.get((device, stream))
+    if found is None:
+        found = torch.zeros(_MAX_COUNTERS, dtype=torch.int32, device=device)
+        # Memory taken during a capture belongs to that graph, and is zeroed by its replay alone.
+        if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+            _COUNTERS[device, stream] = found
+    return found
+
+
+def _rows(x: torch.Tensor, batch: int) -> torch.Tensor:
+    """Indices [B, ..., k] as [B, k] without a copy where the last axis is dense."""
+    flat = x.reshape(batch, -1)
+    return flat if flat.stride(-1) == 1 or flat.shape[1] <= 1 else flat.contiguous()
+
+
+def _pages(cache: torch.Tensor) -> torch.Tensor:
+    if cache.stride(0) % 16 or cache.data_ptr() % 16:
+        raise ValueError(f"page stride {cache.stride(0)} B or base of the KV cache is not a multiple of 16; pad the pages")
+    return cache.view(torch.uint8)
+
+
+def _aligned(x: torch.Tensor) -> torch.Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def sparse_mla_decode(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    indices: torch.Tensor,
+    topk_length: torch.Tensor | None = None,
+    attn_sink: torch.Tensor | None = None,
+    softmax_scale: float | None = None,
+    extra_k_cache: torch.Tensor | None = None,
+    extra_indices: torch.Tensor | None = None,
+    extra_topk_length: torch.Tensor | None = None,
+    *,
+    sink_in_lse: bool = False,
+    out: torch.Tensor | None = None,
+    choice: Choice | None = None,
+    splits: int | None = None,
+    partials: torch.dtype = torch.bfloat16,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of q [B, 1, H, 512] bf16 over the tokens that the indices name, in one launch; no host synchronisation.
+
+    k_cache, extra_k_cache: [pages, page_size, 1, 584] uint8 or float8, stride(0) the padded page in bytes; one buffer a page:
+    page_size x (448 e4m3 + 64 bf16), then page_size x 8 UE8M0 scales. indices [B, ..., k]: token numbers, page x page_size +
+    slot; negative or past the cache is skipped, and nothing at or past topk_length [B] is looked at. attn_sink [H]: a logit
+    that takes weight and gives no value; +inf leaves zeros, -inf does nothing.
+
+    Returns out [B, 1, H, 512] bf16 and the natural-log LSE [B, H, 1] fp32, without the sink unless sink_in_lse. A row without
+    tokens gives zeros and -inf. ValueError for shapes and strides it cannot read.
+    """
+    batch, _, heads, dim = q.shape
+    if dim != 512 or k_cache.dim() != 4:
+        raise ValueError(f"q must be [B, 1, H, 512] and the cache [pages, page, 1, 584], not {q.shape} and {k_cache.shape}")
+    has_extra = extra_k_cache is not None and extra_indices is not None
+    q = _aligned(q)
+    cache, index = _pages(k_cache), _rows(indices, batch)
+    extra_cache = _pages(extra_k_cache) if extra_k_cache is not None and has_extra else cache
+    extra_index = _rows(extra_indices, batch) if extra_indices is not None and has_extra else index
+    if out is None:
+        out = torch.empty((batch, 1, heads, 512), dtype=torch.bfloat16, device=q.device)
+    lse = torch.empty((batch, heads, 1), dtype=torch.float32, device=q.device)
+    if batch == 0:
+        return out, lse
+
+    arch, sms = _device_facts(q.device)
+    tokens = index.shape[1] + (extra_index.shape[1] if has_extra else 0)
+    choice = choice or tuned_choice(arch, heads, batch, tokens)
+    block_h = 16
+    head_blocks = triton.cdiv(heads, block_h)
+    if splits is None:
+        splits = split_count(batch * head_blocks, tokens, sms * (choice.per_sm if choice else 2))
+    part, part_lse, counters = q, lse, lse
+    if splits > 1:
+        part = torch.empty((batch, splits, heads, 512), dtype=partials, device=q.device)
+        part_lse = torch.empty((batch, splits, heads), dtype=torch.float32, device=q.device)
+        counters = _counters(q.device)
+    kernel, config = _sparse_mla_decode_kernel, {}
+    if choice is not None:
+        kernel = _sparse_mla_decode_kernel.fn
+        config = {"BLOCK_T": choice.block_t, "num_warps": choice.num_warps, "num_stages": choice.num_stages}
+        if choice.max_registers:
+            config["maxnreg"] = choice.max_registers
+    kernel[(batch * splits * head_blocks,)](
+        q,
+        out,
+        lse,
+        cache,
+        index,
+        index if topk_length is None else topk_length,
+        extra_index,
+        extra_index if extra_topk_length is None else extra_topk_length,
+        lse if attn_sink is None else attn_sink,
+        part,
+        part_lse,
+        counters,
+        (dim**-0.5 if softmax_scale is None else softmax_scale) * 1.4426950408889634,
+        extra_cache.data_ptr() - cache.data_ptr(),
+        cache.stride(0),
+        extra_cache.stride(0),
+        cache.shape[0] * cache.shape[1],
+        extra_cache.shape[0] * extra_cache.shape[1],
+        heads,
+        index.shape[1],
+        extra_index.shape[1],
+        splits,
+        triton.next_power_of_2(max(tokens, 1)),
+        triton.next_power_of_2(batch),
+        q.stride(0),
+        q.stride(2),
+        out.stride(0),
+        out.stride(2),
+        lse.stride(0),
+        index.stride(0),
+        extra_index.stride(0),
+        PAGE=cache.shape[1],
+        EXTRA_PAGE=extra_cache.shape[1],
+        HAS_LENGTH=topk_length is not None,
+        HAS_EXTRA=has_extra,
+        HAS_EXTRA_LENGTH=has_extra and extra_topk_length is not None,
+        HAS_SINK=attn_sink is not None,
+        SINK_IN_LSE=sink_in_lse,
+        BLOCK_H=block_h,
+        **config,
+    )
+    return out, lse
+
+
+def flash_mla_sparse_decode_triton(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    indices: torch.Tensor,
+    topk_length: torch.Tensor | None,
+    attn_sink: torch.Tensor | None,
+    head_dim_v: int,
+    softmax_scale: float,
+    extra_k_cache: torch.Tensor | None = None,
+    extra_indices: torch.Tensor | None = None,
+    extra_topk_length: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """SGLang's entry point, with its meaning: out [B, 1, H, 512] and the LSE [B, H, 1] with the sink in it."""
+    if head_dim_v != 512:
+        raise ValueError(f"head_dim_v is {head_dim_v}; this layout has 512")
+    return sparse_mla_decode(
+        q,
+        k_cache,
+        indices,
+        topk_length,
+        attn_sink,
+        softmax_scale,
+        extra_k_cache,
+        extra_indices,
+        extra_topk_length,
+        sink_in_lse=True,
+    )
