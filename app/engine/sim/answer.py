@@ -37,6 +37,8 @@ class Answer:
         self._seed = word_seed(generation.prompt_sha256)
         self._texts: list[str] = []
         self._begun = False
+        self._next = b""
+        self._sent_ns, self._planned_s = 0, 0.0
         self.open = True
         self.on_gone: Callable[[Answer], None] = lambda _: None
         self.record = truth.open(
@@ -52,26 +54,32 @@ class Answer:
         )
         connection.on_lost = self._lost
 
+    def prepare(self, job: Job) -> None:
+        """Renders the next token's chunk, so that a batch of them leaves in one burst; books the stamp of the last one."""
+        self._book()
+        if self.open and self.generation.stream:
+            self._next = self._chunk(job, job.produced + 1)
+
     def token(self, job: Job, when_s: float) -> None:
         """One more token, planned for engine time when_s."""
         if not self.open:
             return
-        text = word(self._seed, job.produced - 1)
-        finish = job.finish if job.finished else None
-        if not self.generation.stream:
-            self._texts.append(text)
-        else:
+        if self.generation.stream:
             self._begin()
-            sent_ns = self._connection.send_chunk(self._renderer.content(text, job.produced, finish))
-            self._truth.left(self.record, self._clock.monotonic_ns(when_s), sent_ns, 1)
-        if finish is not None:
-            self.finish(job, finish)
+            chunk, self._next = self._next or self._chunk(job, job.produced), b""
+            self._sent_ns = self._connection.send(chunk)
+            self._planned_s = when_s
+        else:
+            self._texts.append(word(self._seed, job.produced - 1))
+        if job.finished:
+            self.finish(job, job.finish)
 
     def finish(self, job: Job, reason: str) -> None:
         """Ends the answer after its last token, or early with reason abort."""
         if not self.open:
             return
         self.open = False
+        self._book()
         self.record.outcome, self.record.cached_tokens = reason, job.cached_tokens
         cached = job.cached_tokens if self._cache_report or self.generation.api == "generate" else 0
         if not self.generation.stream:
@@ -89,6 +97,7 @@ class Answer:
         if not self.open:
             return
         self.open = False
+        self._book()
         self.record.outcome = f"error: {message}"
         if not self.generation.stream:
             self._connection.reply(status, error_body(message, status.name, int(status)))
@@ -96,6 +105,15 @@ class Answer:
         self._begin(opening=False)
         self._connection.send(frame(error_event(message, status.name, int(status))) + frame(DONE) + LAST_CHUNK)
         self._connection.finished()
+
+    def _chunk(self, job: Job, tokens: int) -> bytes:
+        finish = job.finish if tokens >= job.target else None
+        return frame(self._renderer.content(word(self._seed, tokens - 1), tokens, finish))
+
+    def _book(self) -> None:
+        if self._sent_ns:
+            self._truth.left(self.record, self._clock.monotonic_ns(self._planned_s), self._sent_ns, 1)
+            self._sent_ns = 0
 
     def _begin(self, opening: bool = True) -> None:
         if self._begun:
@@ -109,5 +127,6 @@ class Answer:
     def _lost(self) -> None:
         if self.open:
             self.open = False
+            self._book()
             self.record.outcome = "client_gone"
             self.on_gone(self)

@@ -58,7 +58,7 @@ class Engine:
         report = parts.options.enable_cache_report
         answer = Answer(generation, connection, parts.clock, parts.truth, received_ns, report)
         target, finish = self._target(generation)
-        job = Job(generation.prompt, target, answer.token, finish, arrived_s=parts.clock.engine_s(received_ns))
+        job = Job(generation.prompt, target, answer, finish, arrived_s=parts.clock.engine_s(received_ns))
         self.answers[job] = answer
         answer.on_gone = lambda _: self._gone(job)
         self._enter(job, answer)

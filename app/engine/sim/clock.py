@@ -46,6 +46,7 @@ class WallClock:
         self._order = itertools.count()
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._armed_ns = 0
+        self._afterwards: list[Callable[[], None]] = []
         self.fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _CLOEXEC_NONBLOCK)
         if self.fd < 0:
             raise NotReadyError(f"timerfd_create: {os.strerror(ctypes.get_errno())}; the simulated engine needs Linux")
@@ -67,6 +68,10 @@ class WallClock:
         heapq.heappush(self._heap, (self.monotonic_ns(when_s), next(self._order), when_s, callback))
         self._arm()
 
+    def afterwards(self, work: Callable[[], None]) -> None:
+        """Runs work once all that is due now has run: what can wait must not delay tokens of the same moment."""
+        self._afterwards.append(work)
+
     def fire(self) -> None:
         """Runs what is due; what a callback schedules for the past runs in the next round, so sockets get their turn."""
         try:
@@ -80,6 +85,9 @@ class WallClock:
             due.append(heapq.heappop(self._heap))
         for _, _, when_s, callback in due:
             callback(when_s)
+        later, self._afterwards = self._afterwards, []
+        for work in later:
+            work()
         self._arm()
 
     def _arm(self) -> None:

@@ -50,7 +50,7 @@ class Mock:
         elif shape.failure == "silent":
             connection.on_lost = lambda: None
         elif generation.stream:
-            Player(self.clock, self.truth, record, connection, start_s, iter(timeline(shape, generation))).begin(
+            Player(self.clock, self.truth, record, connection, start_s, timeline(shape, generation)).begin(
                 shape.chunked
             )
         else:
@@ -119,9 +119,14 @@ class Player:
             return
         if write.data:
             sent_ns = self.connection.send_chunk(write.data)
-            planned_ns = self.clock.monotonic_ns(planned_s)
-            for tokens in write.tokens:
-                self.truth.left(self.record, planned_ns, sent_ns, tokens)
+            self.clock.afterwards(lambda: self._book(planned_s, sent_ns, write))
+        elif write.then:
+            self._stop(write.then)
+
+    def _book(self, planned_s: float, sent_ns: int, write: Write) -> None:
+        planned_ns = self.clock.monotonic_ns(planned_s)
+        for tokens in write.tokens:
+            self.truth.left(self.record, planned_ns, sent_ns, tokens)
         if write.then:
             self._stop(write.then)
         else:

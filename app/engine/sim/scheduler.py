@@ -12,16 +12,28 @@ from app.engine.sim.kv import PagedKv
 from app.engine.sim.metrics import Counters
 
 
+class Sink(Protocol):
+    """Where a job's tokens go."""
+
+    def token(self, job: Job, when_s: float) -> None:
+        """The job has produced one more token."""
+        ...
+
+    def prepare(self, job: Job) -> None:
+        """The next token will come; what can be done before it comes is done now."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request in the engine. target: tokens it will produce; on_token(job, when_s) is told of each as it is produced.
+    """One request in the engine. target: tokens it will produce, each told to the sink.
 
     pages: held for itself; shared_pages: found in the prefix cache. uncomputed: prompt tokens still to prefill.
     """
 
     prompt: tuple[str, ...]
     target: int
-    on_token: Callable[[Job, float], None]
+    sink: Sink
     finish: str = "length"
     produced: int = 0
     cached_tokens: int = 0
@@ -43,7 +55,7 @@ class Job:
     def produce(self, when_s: float) -> None:
         """One more token."""
         self.produced += 1
-        self.on_token(self, when_s)
+        self.sink.token(self, when_s)
 
 
 class Stepper(Protocol):
@@ -183,6 +195,8 @@ class Decode:
         self._make_room()
         if not self.running:
             return None
+        for job in self.running:
+            job.sink.prepare(job)
         self.last_step_s = self._step_s(len(self.running), now_s)
         return self.last_step_s
 

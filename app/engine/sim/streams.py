@@ -91,6 +91,7 @@ class Completions:
         }
         self._prefix = f'data: {_json(self._head)[:-1]},"choices":[{{"index":0,"text":'
         self._counted = generation.continuous_usage
+        self._plain: dict[str, bytes] = {}
 
     def opening(self) -> bytes:
         """Nothing: completions have no role."""
@@ -98,11 +99,13 @@ class Completions:
 
     def content(self, text: str, tokens: int, finish: str | None) -> bytes:
         """One event, about 330 bytes with per-event usage, 220 without."""
-        reason = "null" if finish is None else f'"{finish}"'
+        if finish is None and not self._counted:
+            data = self._plain.get(text)
+            if data is None:
+                data = self._plain[text] = self._event(text, "null", "null")
+            return data
         counts = _json(usage(len(self._generation.prompt), tokens)) if self._counted else "null"
-        return (
-            f'{self._prefix}{_json(text)},"logprobs":null,"finish_reason":{reason},"matched_stop":null}}],"usage":{counts}}}\n\n'
-        ).encode()
+        return self._event(text, "null" if finish is None else f'"{finish}"', counts)
 
     def closing(self, tokens: int, cached_tokens: int) -> bytes:
         """The choice-less usage event, when asked for, and the terminator."""
@@ -113,6 +116,10 @@ class Completions:
         choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish, "matched_stop": None}
         counts = usage(len(self._generation.prompt), tokens, cached_tokens)
         return self._head | {"choices": [choice], "usage": counts, "metadata": {"weight_version": "default"}}
+
+    def _event(self, text: str, reason: str, counts: str) -> bytes:
+        choice = f'{_json(text)},"logprobs":null,"finish_reason":{reason},"matched_stop":null'
+        return f'{self._prefix}{choice}}}],"usage":{counts}}}\n\n'.encode()
 
 
 class Chat:

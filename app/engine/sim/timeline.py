@@ -39,12 +39,10 @@ def token_times_ms(shape: Shape, count: int) -> list[float]:
     return times
 
 
-def timeline(shape: Shape, generation: Generation) -> list[Write]:
-    """Every write of one streamed answer, in order; at least one."""
-    writes = list(_framed(shape, _events(shape, generation)))
-    if shape.newline == "crlf":
-        writes = [replace(w, data=w.data.replace(b"\n", b"\r\n")) for w in writes]
-    return writes
+def timeline(shape: Shape, generation: Generation) -> Iterator[Write]:
+    """Every write of one streamed answer, in order; at least one. Lazy, so that a long answer costs nothing at once."""
+    for write in _framed(shape, _events(shape, generation)):
+        yield replace(write, data=write.data.replace(b"\n", b"\r\n")) if shape.newline == "crlf" else write
 
 
 def answer_tokens(shape: Shape, generation: Generation) -> int:
