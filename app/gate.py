@@ -29,7 +29,7 @@ from kernels.geometry import (
 )
 from kernels.limits import LIMITS
 from kernels.resources import Resources, compile_all
-from kernels.signature import SignatureError, load_signature
+from kernels.signature import FOLDER, SignatureError, load_signature
 from kernels.toolchain import Toolchain, ToolchainError, toolchain_of
 
 __all__ = ["DEFAULT_ARCH", "Finding", "GateReport", "check", "check_named", "run_check"]
@@ -46,7 +46,7 @@ def check_named(
     tp: int = DEFAULT_TP,
     release: str | None = None,
 ) -> GateReport:
-    """The gate on one of the repository's variants; triton: version to compile with, model: config.json or its folder."""
+    """The gate on a variant of the repository; triton: version to compile with, model: config.json or its folder."""
     registry = load_variants()
     variant = registry.get(name)
     control = registry.get(variant.control) if variant.control else None
@@ -81,6 +81,7 @@ def check(
     arch: int = DEFAULT_ARCH,
     geometry: Geometry | None = None,
     toolchain: Toolchain | None = None,
+    signatures: Path = FOLDER,
 ) -> GateReport:
     """Patch, compile for `arch`, and hold one variant against its control (None: it is measured, not judged).
 
@@ -89,13 +90,13 @@ def check(
     """
     if arch not in LIMITS:
         raise UsageError.unknown("arch", str(arch), [str(known) for known in LIMITS])
-    geometry = geometry or default_geometry()
     try:
         chain = toolchain or toolchain_of()
     except ToolchainError as error:
         raise NotReadyError(str(error)) from error
+    job = _Job(arch, geometry or default_geometry(), chain, signatures)
     with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(_build, v, base, arch, geometry, chain) for v in (variant, control) if v]
+        both = [pool.submit(_build, v, base, job) for v in (variant, control) if v]
         built, against = both[0].result(), both[1].result() if control else _Build()
     findings = list(_own_findings(built))
     if control and against.fault:
@@ -109,12 +110,22 @@ def check(
         kernel=variant.target.kernel if variant.target else "",
         arch=arch,
         triton_version=chain.version,
-        geometry=geometry,
+        geometry=job.geometry,
         kernel_sha256=built.patched.sha256 if built.patched else "",
         findings=tuple(findings),
         resources=built.resources,
         control_resources=against.resources,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """For what and with what everything of one check is compiled."""
+
+    arch: int
+    geometry: Geometry
+    toolchain: Toolchain
+    signatures: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +145,15 @@ class _Build:
         return uses
 
 
-def _build(variant: Variant, base: Base, arch: int, geometry: Geometry, chain: Toolchain) -> _Build:
+def _build(variant: Variant, base: Base, job: _Job) -> _Build:
     if variant.target is None:
         return _Build()
     kernel = variant.target.kernel
     try:
         patched = patch_kernel(base, variant)
         configs = read_configs(patched.text, kernel)
-        found = compile_all(patched.text, kernel, load_signature(kernel), configs, arch, geometry, chain)
+        signature = load_signature(kernel, job.signatures)
+        found = compile_all(patched.text, kernel, signature, configs, job.arch, job.geometry, job.toolchain)
     except (PatchError, ExtractError) as error:
         return _Build(fault=f"does not patch: {error}")
     except SignatureError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ class Parameter:
 
 
 def extract_kernel(source: str, kernel: str) -> str:
-    """The lines of `source` that `kernel` (a top-level function) needs; every other line is blank, so numbers stay.
+    """The lines of `source` that `kernel` (a top-level function) needs: equal for files that differ elsewhere.
 
     Kept are top-level functions, assignments and imports that the kernel's code reaches by name; its own autotune and
     heuristics decorators are dropped. Other names are left to Triton and Python to complain about.
@@ -39,10 +40,10 @@ def extract_kernel(source: str, kernel: str) -> str:
     if not isinstance(target, ast.FunctionDef):
         known = ", ".join(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
         raise ExtractError(f"no top-level function {kernel!r} in the kernel file; it has: {known or 'none'}")
-    lines = source.splitlines()
+    lines = re.split(r"\r\n|\r|\n", source)
     kept = {line for node in _reached(target, homes) for line in _lines_of(node)}
     kept |= {line for node in tree.body if _is_future(node) for line in _lines_of(node)}
-    return "\n".join(text if number in kept else "" for number, text in enumerate(lines, 1)).rstrip() + "\n"
+    return "".join(f"{lines[number - 1]}\n" for number in sorted(kept))
 
 
 def parameters(source: str, kernel: str) -> list[Parameter]:

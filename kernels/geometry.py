@@ -44,8 +44,9 @@ class Geometry:
     page_size: int = DEFAULT_PAGE_SIZE
 
     def __post_init__(self) -> None:
-        if min(self.heads, self.tp, self.topk, self.page_size) < 1:
-            raise GeometryError(f"heads, TP, top-k and page size must be at least 1, not {self}")
+        for name in ("heads", "tp", "topk", "page_size"):
+            if getattr(self, name) < 1:
+                raise GeometryError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.heads % self.tp:
             raise GeometryError(
                 f"{self.heads} attention heads cannot be split over TP {self.tp}; use a divisor of {self.heads}"

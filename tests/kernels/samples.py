@@ -1,0 +1,110 @@
+"""Small Triton modules that compile fast, one for each thing that the gate can find."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels.toolchain import Toolchain
+
+HEAD = """\
+import module_that_is_not_here
+import triton
+import triton.language as tl
+
+WIDTH = tl.constexpr(16)
+UNUSED = module_that_is_not_here.anything
+
+
+def host():
+    return UNUSED
+
+
+@triton.jit
+def _twice(x):
+    return x + x
+
+
+@triton.autotune(configs=[triton.Config({{"BLOCK": 64}}, num_warps=4, num_stages=2)], key=["n"])
+@triton.jit
+def _demo_kernel(a_ptr, b_ptr, c_ptr, n, BLOCK: tl.constexpr):
+{body}"""
+
+# Shared memory grows with BLOCK and num_stages; uses tensor cores.
+DOT = HEAD.format(
+    body="""\
+    rows = tl.arange(0, WIDTH)
+    cols = tl.arange(0, BLOCK)
+    acc = tl.zeros((WIDTH, BLOCK), tl.float32)
+    for i in range(0, n, BLOCK):
+        a = tl.load(a_ptr + rows[:, None] * n + i + cols[None, :])
+        b = tl.load(b_ptr + (i + cols)[:, None] * BLOCK + cols[None, :])
+        acc = tl.dot(a, b, acc)
+    tl.store(c_ptr + rows[:, None] * BLOCK + cols[None, :], _twice(acc))
+"""
+)
+
+# Nothing to pipeline: num_stages changes no instruction.
+PLAIN = HEAD.format(
+    body="""\
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(a_ptr + at, mask=at < n, other=0.0).to(tl.float32)
+    tl.store(c_ptr + at, _twice(x), mask=at < n)
+"""
+)
+
+SIGNATURE = """\
+kernel: _demo_kernel
+arguments:
+  a_ptr: "*bf16:16"
+  b_ptr: "*bf16:16"
+  c_ptr: "*fp32:16"
+  n: "i32:16"
+"""
+
+
+# Answers as kernels.compiler does: shared memory grows with BLOCK and stages, which change the code of a loop alone.
+FAKE_COMPILER = """\
+#!{python} -IS
+import hashlib, json, sys
+request = json.load(sys.stdin)
+source, block, stages = request["source"], request["constants"]["BLOCK"], request["num_stages"]
+if "absent(" in source:
+    answer = {{"error": "absent is not defined", "error_kind": "CompilationError"}}
+elif "static_assert" in source:
+    answer = {{"error": "static assertion", "error_kind": "CompileTimeAssertionFailure"}}
+else:
+    code = json.dumps([source, block, request["num_warps"], stages if "tl.dot" in source else 0, request["arch"]])
+    answer = {{
+        "registers": 64, "spill_bytes": 8 if request["num_warps"] == 1 else 0, "stack_bytes": 8,
+        "shared_bytes": block * stages * 200, "num_warps": request["num_warps"], "mma": 1,
+        "code_sha256": hashlib.sha256(code.encode()).hexdigest(),
+    }}
+    if "tl.dot" not in source:
+        answer["shared_bytes"] = 0
+print(json.dumps(answer))
+"""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The least that a configuration must have."""
+
+    constants: dict[str, int] = field(default_factory=lambda: {"BLOCK": 64})
+    num_warps: int = 4
+    num_stages: int = 2
+
+
+def fake_toolchain(folder: Path) -> Toolchain:
+    """A compiler that answers at once and by rule; for tests of what is made of the answers."""
+    python = folder / "fake-python"
+    python.write_text(FAKE_COMPILER.format(python=sys.executable))
+    python.chmod(0o755)
+    return Toolchain(python, "0.fake")
+
+
+def write_signature(folder: Path, text: str = SIGNATURE) -> Path:
+    """A folder that holds the demo kernel's signature file."""
+    (folder / "_demo_kernel.yaml").write_text(text)
+    return folder
