@@ -7,9 +7,10 @@ import io
 import re
 import tokenize
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import cast
 
 from app.errors import EncodingUnknownError, KernelAmbiguousError, KernelMissingError, PatchError
 
@@ -20,11 +21,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class KernelSource:
-    """A parsed file. data: its bytes; starts: offset in `data` of each line; imports: local name -> full names."""
+    """A parsed file. data: its bytes; starts: offset in `data` of each line; functions: all of them, at any depth;
+    imports: local name -> full names."""
 
     data: bytes
     tree: ast.Module
     starts: tuple[int, ...]
+    functions: tuple[Function, ...]
     imports: dict[str, frozenset[str]]
 
     def span(self, node: ast.expr) -> tuple[int, int]:
@@ -63,15 +66,16 @@ def parse_source(text: str) -> KernelSource:
     tree = _parse(data)
     offset = len(_UTF8_BOM) if data.startswith(_UTF8_BOM) else 0
     starts = (offset, *(match.end() for match in _LINE_END.finditer(data)))
-    return KernelSource(data, tree, starts, _imports(tree))
+    nodes = [node for node in ast.walk(tree) if isinstance(node, Function | ast.Import | ast.ImportFrom)]
+    functions = tuple(node for node in nodes if isinstance(node, Function))
+    return KernelSource(data, tree, starts, functions, _imports(nodes))
 
 
 def find_kernel(source: KernelSource, name: str) -> Function:
     """The one function of that name, at any depth."""
-    functions = [node for node in ast.walk(source.tree) if isinstance(node, Function)]
-    found = [function for function in functions if function.name == name]
+    found = [function for function in source.functions if function.name == name]
     if not found:
-        jitted = sorted({f.name for f in functions if any(_is_jit(source, d) for d in f.decorator_list)})
+        jitted = sorted({f.name for f in source.functions if any(_is_jit(source, d) for d in f.decorator_list)})
         raise KernelMissingError(f"no function {name!r}; the file's Triton kernels: {', '.join(jitted) or 'none'}")
     if len(found) > 1:
         lines = ", ".join(str(function.lineno) for function in found)
@@ -98,10 +102,15 @@ def module_names(body: list[ast.stmt]) -> Iterator[ast.Name]:
 
 def check_compiles(data: bytes, path: str) -> None:
     """PatchError when Python cannot compile the file."""
+    _compiled(data, path, 0)
+
+
+def _compiled(data: bytes, path: str, flags: int) -> object:
     try:
+        # The compiler warns about escapes in other people's strings; that is not this file's business.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(data, PurePosixPath(path).name, "exec", dont_inherit=True)
+            return compile(data, PurePosixPath(path).name, "exec", flags, dont_inherit=True)
     except SyntaxError as error:
         where = f":{error.lineno}" if error.lineno else ""
         raise PatchError(f"{path}{where} does not compile: {error.msg}") from error
@@ -116,16 +125,12 @@ def _parse(data: bytes) -> ast.Module:
         raise EncodingUnknownError(f"the file declares an encoding that Python refuses: {error}") from error
     if encoding not in ("utf-8", "utf-8-sig"):
         raise EncodingUnknownError(f"the file declares the encoding {encoding}; save it as UTF-8")
-    check_compiles(data, "the kernel file")
-    # The parser warns about escapes in other people's strings; that is not this file's business.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(data)
+    return cast(ast.Module, _compiled(data, "the kernel file", ast.PyCF_ONLY_AST))
 
 
-def _imports(tree: ast.Module) -> dict[str, frozenset[str]]:
+def _imports(nodes: Sequence[ast.AST]) -> dict[str, frozenset[str]]:
     names: dict[str, frozenset[str]] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             pairs = [(a.asname, a.name) if a.asname else (a.name.split(".")[0],) * 2 for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
