@@ -112,13 +112,14 @@ def read_reply(stream: Stream) -> Reply:
 
 
 def has_text(choice: Mapping[str, Any]) -> bool:
-    """Whether a choice shows text: completion text, content, reasoning under either name, or tool arguments."""
-    delta = choice.get("delta")
-    if not delta:
-        return bool(choice.get("text"))
-    if delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning"):
+    """Whether a choice shows text: completion text, content, reasoning under either name, or tool arguments.
+
+    A server that sends the reasoning under both names sends it once in one event, so it counts once.
+    """
+    part = choice.get("delta") or choice
+    if any(part.get(name) for name in ("text", "content", "reasoning_content", "reasoning")):
         return True
-    return any((call.get("function") or {}).get("arguments") for call in delta.get("tool_calls") or ())
+    return any((call.get("function") or {}).get("arguments") for call in part.get("tool_calls") or ())
 
 
 def _tokens(cumulative: list[int | None], usage: int | None) -> tuple[tuple[int, ...], str, int]:

@@ -111,7 +111,7 @@ class Rows:
 
 def write_rows(folder: Path, rows: Sequence[Row]) -> Path:
     """Writes rows.parquet in one piece: a reader sees the whole file or none."""
-    table = pa.table({f.name: [getattr(r, f.name) for r in rows] for f in fields(Row)}, schema=_COLUMNS)
+    table = table_of(rows)
     target = folder / ROWS
     part = folder / f"{ROWS}.part"
     try:
@@ -123,6 +123,11 @@ def write_rows(folder: Path, rows: Sequence[Row]) -> Path:
     except OSError as e:
         raise RecordsError(f"{target}: rows not written ({e}); free space and run the block again") from e
     return target
+
+
+def table_of(rows: Sequence[Row]) -> pa.Table:
+    """Rows as a table, column by column."""
+    return pa.table({f.name: [getattr(r, f.name) for r in rows] for f in fields(Row)}, schema=_COLUMNS)
 
 
 def read_rows(folder: Path) -> Rows:
