@@ -40,7 +40,7 @@ class Autotune:
         """The names in the key; DecoratorUnknownError when they are not written out."""
         try:
             names = ast.literal_eval(self.key) if self.key else ()
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise self.unknown("its key is not a written-out list of names") from error
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             raise self.unknown("its key is not a written-out list of names")
@@ -170,7 +170,7 @@ class Autotune:
                 fields.pop("num_warps", _DEFAULT_WARPS),
                 fields.pop("num_stages", _DEFAULT_STAGES),
             )
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise self.unknown(f"the config {self.source.segment(element)!r} is not written out") from error
         if fields:
             raise self.unknown(f"the config {self.source.segment(element)!r} sets {', '.join(fields)}")

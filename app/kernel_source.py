@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
+import threading
 import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from typing import cast
 from app.errors import EncodingUnknownError, KernelAmbiguousError, KernelMissingError, PatchError
 
 _LINE_END = re.compile(rb"\r\n|\r|\n")
+_WARNINGS = threading.Lock()
 _UTF8_BOM = b"\xef\xbb\xbf"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -107,8 +109,8 @@ def check_compiles(data: bytes, path: str) -> None:
 
 def _compiled(data: bytes, path: str, flags: int) -> object:
     try:
-        # The compiler warns about escapes in other people's strings; that is not this file's business.
-        with warnings.catch_warnings():
+        # The compiler warns about escapes in other people's strings; the filter that silences it is process-wide.
+        with _WARNINGS, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return compile(data, PurePosixPath(path).name, "exec", flags, dont_inherit=True)
     except SyntaxError as error:
