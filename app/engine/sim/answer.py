@@ -55,7 +55,7 @@ class Answer:
         connection.on_lost = self._lost
 
     def prepare(self, job: Job) -> None:
-        """Renders the next token's chunk, so that a batch of them leaves in one burst; books the stamp of the last one."""
+        """Renders the next token's chunk, so that a batch leaves in one burst; books the last one's stamp."""
         self._book()
         if self.open and self.generation.stream:
             self._next = self._chunk(job, job.produced + 1)

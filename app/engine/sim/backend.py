@@ -60,7 +60,7 @@ class Engine:
         target, finish = self._target(generation)
         job = Job(generation.prompt, target, answer, finish, arrived_s=parts.clock.engine_s(received_ns))
         self.answers[job] = answer
-        answer.on_gone = lambda _: self._gone(job)
+        answer.on_gone = lambda _: self._gone(job, aborted=True)
         self._enter(job, answer)
 
     def flush(self) -> bool:
@@ -75,7 +75,7 @@ class Engine:
         for job, answer in list(self.answers.items()):
             if everything or answer.generation.rid == rid:
                 answer.finish(job, "abort")
-                self._gone(job)
+                self._gone(job, aborted=True)
 
     def gauges(self) -> Gauges:
         """State of this moment."""
@@ -119,9 +119,9 @@ class Engine:
             self.counters.cached_tokens += job.cached_tokens
         return answer
 
-    def _gone(self, job: Job) -> None:
+    def _gone(self, job: Job, aborted: bool = False) -> None:
         if self.answers.pop(job, None) is not None:
-            self.counters.num_aborted += 1
+            self.counters.num_aborted += aborted
             self._drop(job)
 
 

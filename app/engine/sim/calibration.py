@@ -82,7 +82,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """All timing. `effects` maps a config "(16,8,2)" or a selector "flashinfer" to percent of decode throughput by batch."""
+    """All timing. effects: from a config "(16,8,2)" or a selector "flashinfer" to percent of throughput by batch."""
 
     path: Path
     sha256: str

@@ -1,4 +1,4 @@
-"""Engine time: seconds that pass time_scale times faster than the wall clock, and timers on it that hit within 0.1 ms."""
+"""Engine time: seconds that pass time_scale times faster than the wall clock, and fine timers on it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Clock(Protocol):
 class WallClock:
     """Engine time on CLOCK_MONOTONIC. `fd` is to be watched by the event loop, which calls `fire` when it is readable.
 
-    A timerfd instead of the loop's own timers: those are rounded to whole milliseconds, and a step at time_scale 20 lasts one.
+    A timerfd instead of the loop's own timers: those are rounded to whole milliseconds, and a step at time_scale 20
+    lasts one.
     """
 
     def __init__(self, time_scale: float = 1.0) -> None:
@@ -73,7 +74,7 @@ class WallClock:
         self._afterwards.append(work)
 
     def fire(self) -> None:
-        """Runs what is due; what a callback schedules for the past runs in the next round, so sockets get their turn."""
+        """Runs what is due; what a callback plans for the past waits for the next round: sockets get their turn."""
         try:
             os.read(self.fd, 8)
         except BlockingIOError:

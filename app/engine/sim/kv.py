@@ -37,7 +37,7 @@ class PagedKv:
         return -(-tokens // self.page_size)
 
     def take(self, pages: int) -> bool:
-        """Gives pages to a request, evicting cached ones if need be; False and nothing taken when they are not there."""
+        """Gives pages to a request, evicting cached ones if need be; False, and nothing taken, without room."""
         if pages > self.free:
             return False
         self.used += pages

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 ENGINE_TYPES = {"prefill": "prefill", "decode": "decode", "single": "unified"}
 
 
 @dataclass(slots=True)
 class Counters:
-    """What only grows. As in SGLang, the three `*_tokens_total` of finished requests move when a request ends; realtime_* each step."""
+    """What only grows. As in SGLang, a request's tokens count when it ends; realtime_* counts every step."""
 
     num_requests: int = 0
     num_aborted: int = 0
@@ -25,17 +25,11 @@ class Counters:
     bootstrap_failed: int = 0
     transfer_failed: int = 0
     steps: int = 0
-    busy_s: float = 0.0
-
-    def clear(self) -> None:
-        """Zero, as a restart would."""
-        for f in fields(self):
-            setattr(self, f.name, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What is true at this moment. cache_hit_rate: of prompt tokens since the last flush; gen_throughput: engine time."""
+    """State of a moment. cache_hit_rate: of prompt tokens since the last flush; gen_throughput: in engine time."""
 
     running: int = 0
     queued: int = 0
@@ -63,8 +57,9 @@ def exposition(role: str, model: str, counters: Counters, gauges: Gauges, extra:
     lines = ["# SIMULATED engine: no GPU ran for these numbers"]
     for name, value in _gauge_values(gauges).items():
         lines += [f"# TYPE sglang:{name} gauge", f"sglang:{name}{{{ranked}}} {value:g}"]
-    for name, labels, total in _counter_values(counters, base, ranked):
-        lines += [f"# TYPE sglang:{name} counter", f"sglang:{name}{{{labels}}} {total!r}"]
+    for name, series in _counter_values(counters, base, ranked).items():
+        lines.append(f"# TYPE sglang:{name} counter")
+        lines += [f"sglang:{name}{{{labels}}} {total}" for labels, total in series]
     for name, value in extra.items():
         lines += [f"# TYPE decode_ab_{name} gauge", f"decode_ab_{name}{{{base}}} {value:g}"]
     return "\n".join(lines) + "\n"
@@ -91,19 +86,22 @@ def _gauge_values(g: Gauges) -> dict[str, float]:
     }
 
 
-def _counter_values(c: Counters, base: str, ranked: str) -> list[tuple[str, str, float]]:
+def _counter_values(c: Counters, base: str, ranked: str) -> dict[str, list[tuple[str, int]]]:
     streaming = f'{base},is_streaming="true"'
-    return [
-        ("prompt_tokens_total", streaming, c.prompt_tokens),
-        ("generation_tokens_total", streaming, c.generation_tokens),
-        ("num_requests_total", streaming, c.num_requests),
-        ("num_aborted_requests_total", base, c.num_aborted),
-        ("cached_tokens_total", f'{base},cache_source="total"', c.cached_tokens),
-        ("realtime_tokens_total", f'{ranked},mode="decode"', c.realtime_decode),
-        ("realtime_tokens_total", f'{ranked},mode="prefill_compute"', c.realtime_prefill_compute),
-        ("realtime_tokens_total", f'{ranked},mode="prefill_cache"', c.realtime_prefill_cache),
-        ("num_retracted_requests_total", ranked, c.retracted_requests),
-        ("num_retracted_output_tokens_total", ranked, c.retracted_output_tokens),
-        ("num_bootstrap_failed_reqs_total", ranked, c.bootstrap_failed),
-        ("num_transfer_failed_reqs_total", ranked, c.transfer_failed),
-    ]
+    modes = {
+        "decode": c.realtime_decode,
+        "prefill_compute": c.realtime_prefill_compute,
+        "prefill_cache": c.realtime_prefill_cache,
+    }
+    return {
+        "prompt_tokens_total": [(streaming, c.prompt_tokens)],
+        "generation_tokens_total": [(streaming, c.generation_tokens)],
+        "num_requests_total": [(streaming, c.num_requests)],
+        "num_aborted_requests_total": [(base, c.num_aborted)],
+        "cached_tokens_total": [(f'{base},cache_source="total"', c.cached_tokens)],
+        "realtime_tokens_total": [(f'{ranked},mode="{mode}"', count) for mode, count in modes.items()],
+        "num_retracted_requests_total": [(ranked, c.retracted_requests)],
+        "num_retracted_output_tokens_total": [(ranked, c.retracted_output_tokens)],
+        "num_bootstrap_failed_reqs_total": [(ranked, c.bootstrap_failed)],
+        "num_transfer_failed_reqs_total": [(ranked, c.transfer_failed)],
+    }

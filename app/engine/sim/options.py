@@ -45,7 +45,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
     """Options from the command line; argparse ends the process with 2 when they make no sense."""
     parser = argparse.ArgumentParser(
         prog="python -m app.engine.sim",
-        description="SIMULATED SGLang engine: real HTTP surface and PD protocol, timing from a calibration file, no GPU.",
+        description="SIMULATED SGLang engine: HTTP surface and PD protocol, timing from a calibration file, no GPU.",
     )
     defaults = Options(role="single")
     add = parser.add_argument

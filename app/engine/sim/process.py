@@ -139,7 +139,6 @@ def _selected(selection: Selection) -> dict[str, Any]:
 def _settings(options: Options) -> dict[str, Any]:
     mode = {"prefill": "prefill", "decode": "decode", "single": "null"}[options.role]
     return {
-        "model_path": options.model,
         "served_model_name": options.model,
         "host": options.host,
         "port": options.port,

@@ -142,7 +142,7 @@ class Connection(asyncio.Protocol):
     # answering
 
     def send(self, data: bytes) -> int:
-        """Hands bytes to the kernel now; returns CLOCK_MONOTONIC ns just before. A client that stopped reading is cut off."""
+        """Hands bytes to the kernel; returns CLOCK_MONOTONIC ns just before. Cuts off a client that stopped reading."""
         sent_ns = time.monotonic_ns()
         if self._transport.is_closing():
             return sent_ns

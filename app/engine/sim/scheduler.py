@@ -1,4 +1,4 @@
-"""Continuous batching as pure state machines on a clock: prefill in chunks, decode in steps, retraction when KV runs out."""
+"""Continuous batching on any clock: prefill in chunks, decode in steps, retraction when KV runs out."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ class Loop:
 
 
 class Prefill:
-    """Prefills waiting jobs in order, up to chunk_tokens a step; a long prompt takes several. on_done(job, when_s) takes over."""
+    """Prefills waiting jobs in order, up to chunk_tokens a step; a long prompt takes several steps.
+
+    on_done(job, when_s) takes the job over; may_start says whether one more may begin.
+    """
 
     def __init__(
         self,
@@ -166,7 +169,10 @@ class Prefill:
 
 
 class Decode:
-    """Decodes every running job by one token a step. on_end(job) is told when a job is through; on_retract takes what is put out."""
+    """Decodes every running job by one token a step.
+
+    on_end(job) is told when a job is through or dropped; on_retract(job) takes what is put out.
+    """
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ class Backend(Protocol):
 
 @dataclass(slots=True)
 class Server:
-    """Routes requests. identity: the `decode_ab` object of /server_info; settings: SGLang-like server arguments beside it."""
+    """Routes requests. identity: the `decode_ab` object of /server_info; settings: server arguments beside it."""
 
     role: str
     model: str
@@ -106,7 +106,8 @@ class Server:
         )
 
     def _model_info(self, request: Request, connection: Connection) -> None:
-        connection.reply(HTTPStatus.OK, {"model_path": self.model, "tokenizer_path": "", "is_generation": True})
+        # A path would send the router looking for its tokenizer on the network.
+        connection.reply(HTTPStatus.OK, {"model_path": "", "tokenizer_path": "", "is_generation": True})
 
     def _models(self, request: Request, connection: Connection) -> None:
         card = {
@@ -134,17 +135,8 @@ class Server:
             "cache_hit_rate": g.cache_hit_rate,
         }
         if request.path == "/get_load":
-            connection.reply(
-                HTTPStatus.OK,
-                [
-                    {
-                        "dp_rank": 0,
-                        "num_reqs": g.running + g.queued,
-                        "num_waiting_reqs": g.queued,
-                        "num_tokens": g.used_tokens,
-                    }
-                ],
-            )
+            old = {"num_reqs": g.running + g.queued, "num_waiting_reqs": g.queued, "num_tokens": g.used_tokens}
+            connection.reply(HTTPStatus.OK, [{"dp_rank": 0} | old])
             return
         connection.reply(HTTPStatus.OK, {"timestamp": time.time(), "version": "0.5.17-simulated", "loads": [load]})
 

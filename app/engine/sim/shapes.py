@@ -26,21 +26,20 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 class Shape:
     """One way to answer. Times are wall milliseconds; the defaults are what SGLang does when all is well.
 
-    ttft_ms, itl_ms: first token after the request, then one every itl_ms. tick: all streams leave on one grid of itl_ms.
-    speed: divides all times (1.1 is a server 10 % faster). slow_start_tokens, slow_start_factor: the first gaps are that
-    much longer. stall_after, stall_ms: a pause before that token (0-based).
-    tokens_per_event: repeated cyclically, [1, 3] is 1, 3, 1, 3... channel: where text goes; reasoning_tokens: that many
-    first tokens go to reasoning_content.
-    opening, opening_ms after the request: api (a chat's role event), none, role, empty (content ""), null (content null).
-    usage: asked (as the request asks), final (in the last content event), empty (in an event whose text is ""),
-    choiceless, each, none. comment_every: an SSE comment before every k-th event.
-    framing: event (one chunk each), split (cut in pieces, split_gap_ms apart, the last one on time), glued (`glue` events
-    in one chunk, leaving with the last), multibyte (cut inside a character). newline: lf or crlf.
-    text: every token's text; "" means words. chunked: false ends the body by closing. terminator: whether [DONE] is sent.
-    short_by: tokens fewer than asked. finish: finish_reason.
-    failure, after fail_after tokens: status (answers `status` instead of a stream), error_event (inside the 200 stream),
-    close (no terminator, connection closed), reset, end (body ended properly but no finish, usage or [DONE]), hang
-    (silence, connection open), garbage (an event that is not JSON, then on), silent (no answer at all).
+    ttft_ms, itl_ms: first token after the request, then one every itl_ms. tick: all streams leave on one grid of
+    itl_ms. speed: divides all times (1.1 is a server 10 % faster). slow_start_tokens, slow_start_factor: the first
+    gaps are that much longer. stall_after, stall_ms: a pause before that token (0-based). tokens_per_event: repeated
+    cyclically, [1, 3] is 1, 3, 1, 3... channel: where text goes; reasoning_tokens: that many first tokens go to
+    reasoning_content. opening, opening_ms after the request: api (a chat's role event), none, role, empty (content
+    ""), null (content null). usage: asked (as the request asks), final (in the last content event), empty (in an
+    event whose text is ""), choiceless, each, none. comment_every: an SSE comment before every k-th event. framing:
+    event (one chunk each), split (cut in pieces, split_gap_ms apart, the last one on time), glued (`glue` events in
+    one chunk, leaving with the last), multibyte (cut inside a character). newline: lf or crlf. text: every token's
+    text; "" means words. chunked: false ends the body by closing. terminator: whether [DONE] is sent. short_by:
+    tokens fewer than asked. finish: finish_reason. failure, after fail_after tokens: status (answers `status` instead
+    of a stream), error_event (inside the 200 stream), close (no terminator, connection closed), reset, end (body
+    ended properly but no finish, usage or [DONE]), hang (silence, connection open), garbage (an event that is not
+    JSON, then on), silent (no answer at all).
     """
 
     ttft_ms: float = 50.0

@@ -17,7 +17,7 @@ WAVES = 3
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What runs: `choice` names the timing (a config, or a selector that does not reach the file); configs as found in it."""
+    """What runs. choice: the config, or a selector that does not reach the file; configs: as found in it."""
 
     choice: str
     configs: tuple[str, ...]
@@ -58,7 +58,7 @@ def drawn_config(calibration: Calibration, survivors: Sequence[str], draw: str) 
 
 
 class Timing:
-    """Step times of one start. drift_origin_s: engine time of the host at the clock's 0, so that drift outlives a start."""
+    """Step times of one start. drift_origin_s: the host's engine time at the clock's 0, so drift outlives a start."""
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
-"""KV hand-over between the two roles: decode asks prefill's bootstrap port for a room, prefill answers when the KV is there.
+"""KV hand-over between the two roles: decode asks prefill's bootstrap port for a room, prefill answers when the KV is
+there.
 
-JSON lines over one connection per decode: {"room": R} asks, {"room": R, "cancel": true} takes it back;
-{"room": R, "ok": true, "cached_tokens": N} or {"room": R, "ok": false, "reason": "..."} answers. `GET /health` is answered too.
+JSON lines over one connection per decode: {"room": R} asks, {"room": R, "cancel": true} takes it back; {"room": R,
+"ok": true, "cached_tokens": N} or {"room": R, "ok": false, "reason": "..."} answers. `GET /health` is answered too.
 """
 
 from __future__ import annotations

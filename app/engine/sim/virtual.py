@@ -108,10 +108,12 @@ def truth(
     output_tokens: int = 256,
     overhead_s: float = 0.0,
 ) -> float:
-    """The true effect of running config_a instead of config_b: output tokens/s in closed loop, as a fraction (-0.07 is -7 %).
+    """The true effect of running config_a instead of config_b: output tokens/s in closed loop, as a fraction (-0.07 is
+    -7 %).
 
-    This, not the ratio of step times, is what a perfect lab would measure: prefill, transfer and waiting for the next step
-    are the same under both configs and dilute a little. For tests; the lab's verdict never reads the calibration.
+    This, not the ratio of step times, is what a perfect lab would measure: prefill, transfer and waiting for the next
+    step are the same under both configs and dilute a little. For tests; the lab's verdict never reads the
+    calibration.
     """
     rates = [
         ClosedLoop(calibration, c, concurrency, prompt_tokens, output_tokens, overhead_s).tokens_per_s()
