@@ -115,6 +115,6 @@ class StartOrder:
         """Reads an order; RecordsError names the file that cannot be read."""
         try:
             data = json.loads(path.read_text())
-        except (OSError, ValueError) as e:
+            return cls.from_json(data)
+        except (OSError, ValueError, AttributeError) as e:
             raise RecordsError(f"{path}: no order ({e}); the campaign writes one for each start") from e
-        return cls.from_json(data)
