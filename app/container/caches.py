@@ -42,7 +42,7 @@ def cache_environment(identity: Identity, volume: Path = VOLUME) -> dict[str, st
 
 
 def prepare_caches(identity: Identity, volume: Path = VOLUME, baked: Path = BAKED) -> Seeded:
-    """Makes the folders and copies the prebuilt entries in; NotReadyError names the fix when the volume is unwritable."""
+    """Makes the folders and copies the prebuilt entries in; NotReadyError when the volume cannot be written."""
     try:
         for folder in cache_environment(identity, volume).values():
             Path(folder).mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,7 @@ def serve(role: str, environ: Mapping[str, str]) -> Command:
     seeded = prepare_caches(identity)
     command = engine_command(role, settings, identity)
     print(_announcement(role, identity), f"cache files: {seeded}", sep="\n", file=sys.stderr, flush=True)
-    env = dict(environ) | cache_environment(identity) | command.env
+    env = {**environ, **cache_environment(identity), **command.env}
     if identity.selector == "flashmla":
         del env[SELECTOR]
     return Command(command.argv, env)
@@ -66,7 +66,7 @@ def _simulated_command(role: str, settings: Deployment, identity: Identity) -> C
     port = settings.prefill_port if role == "prefill" else settings.decode_port
     argv = [sys.executable, "-m", "app.engine.sim", "--role", role, "--host", "0.0.0.0", "--port", str(port)]
     argv += ["--bootstrap-port", str(settings.bootstrap_port), "--model", settings.served_model_name]
-    argv += ["--kernel-file", identity.kernel_file, "--kernel", identity.kernel]
+    argv += ["--kernel-file", identity.kernel_file, *(["--kernel", identity.kernel] if identity.kernel else [])]
     argv += ["--selector", identity.selector, "--variant", identity.variant]
     argv += ["--max-running-requests", str(settings.max_running_requests)]
     argv += ["--time-scale", f"{settings.sim_time_scale:g}", "--seed", str(settings.sim_seed)]

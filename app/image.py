@@ -1,0 +1,183 @@
+"""Builds images through the Docker SDK, stamps them with what they say of themselves, and records what was built."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from app.daemon import connect, step_fault, told
+from app.deployment import Deployment
+from app.engine import PlacedKernel
+from app.environment import ROOT
+from app.errors import BuildError
+from app.identity import IDENTITY, Identity, parse_identity
+from app.records import write_json
+from app.variants import load_variants
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+REPOSITORIES = {"sglang": "decode-ab", "sim": "decode-ab-sim"}
+SERVICES = ("router", "loadtest")
+LOCKS = Path(".decode-ab") / "locks"
+LOCK_SCHEMA = 1
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltImage:
+    """An image that was built, stamped and tagged. layers: digests, base first; sizes in bytes."""
+
+    identity: Identity
+    image_id: str
+    tags: tuple[str, ...]
+    layers: tuple[str, ...]
+    size_bytes: int
+    kernel_layer_bytes: int
+    seconds: float
+
+    @property
+    def placed(self) -> PlacedKernel:
+        """The kernel as stacks take it."""
+        return PlacedKernel(
+            variant=self.identity.variant,
+            selector=self.identity.selector,
+            path=Path(self.identity.kernel_file),
+            sha256=self.identity.kernel_sha256,
+            base_sha256=self.identity.base_sha256,
+            kernel=self.identity.kernel,
+            image=self.tags[-1],
+        )
+
+
+def tags_of(identity: Identity) -> tuple[str, ...]:
+    """The variant's tag, which moves with every build, and the one by content, which does not."""
+    repository = REPOSITORIES[identity.engine]
+    return f"{repository}:{identity.variant}", f"{repository}:{identity.variant}-{identity.digest}"
+
+
+def build_variant(name: str, engine: str, settings: Deployment, say: Say, locks: Path = LOCKS) -> BuiltImage:
+    """Builds a variant's image for an engine ("sglang" or "sim") and writes its lock record.
+
+    Raises UsageError for an unknown variant, GateError when it cannot be built, BuildError and NotReadyError for the
+    daemon's faults. Safe to repeat and to interrupt: tags move only once the image is whole.
+    """
+    load_variants().get(name)
+    client, began = connect(), time.monotonic()
+    arguments = _arguments(settings) | {"VARIANT": name}
+    image = build_target(client, engine, arguments, say)
+    identity = identity_of(client, image)
+    image = _stamp(client, image, identity.labels() | _origin_labels(settings, engine))
+    for tag in tags_of(identity):
+        with told(f"tagging {tag}"):
+            client.api.tag(image, *_split(tag))
+    built = _described(client, image, identity, time.monotonic() - began)
+    write_json(locks / f"{REPOSITORIES[engine]}-{name}.json", _lock(built, settings, engine))
+    return built
+
+
+def build_services(settings: Deployment, say: Say) -> None:
+    """Builds and tags the images of router and load driver, which hold no kernel."""
+    client = connect()
+    for service in SERVICES:
+        image = build_target(client, service, _arguments(settings), say)
+        with told(f"tagging decode-ab-{service}"):
+            client.api.tag(image, f"decode-ab-{service}", "latest")
+
+
+def build_target(client: DockerClient, target: str, arguments: Mapping[str, str], say: Say, **options: Any) -> str:
+    """Builds one target of the Dockerfile with live output; the image's id."""
+    with told(f"building {target}"):
+        stream = client.api.build(
+            path=str(ROOT), target=target, buildargs=dict(arguments), decode=True, rm=True, forcerm=True, **options
+        )
+        return _follow(stream, say, f"linux/{client.info().get('Architecture', '')}")
+
+
+def identity_of(client: DockerClient, image: str) -> Identity:
+    """The identity.json inside an image, read without running it."""
+    with told(f"reading {IDENTITY} of {image}"):
+        container = client.api.create_container(image, command=["none"])["Id"]
+        try:
+            chunks, _ = client.api.get_archive(container, str(IDENTITY))
+            packed = io.BytesIO(b"".join(chunks))
+        finally:
+            client.api.remove_container(container, force=True)
+    with tarfile.open(fileobj=packed) as archive:
+        member = archive.extractfile(IDENTITY.name)
+        return parse_identity(member.read() if member else b"", f"{IDENTITY} of {image}")
+
+
+def _follow(stream: Iterable[Mapping[str, Any]], say: Say, platform: str) -> str:
+    last: deque[str] = deque(maxlen=20)
+    image = ""
+    for event in stream:
+        if "error" in event:
+            raise step_fault(str(event["error"]), list(last), platform)
+        image = event.get("aux", {}).get("ID", image)
+        for line in str(event.get("stream", "")).splitlines():
+            if line.strip():
+                last.append(line.strip())
+                say(line.rstrip())
+    if not image:
+        raise BuildError(f"the daemon ended the build without an image: {' | '.join(list(last)[-2:])}")
+    return image
+
+
+def _stamp(client: DockerClient, image: str, labels: Mapping[str, str]) -> str:
+    # A build of no steps but labels: the layers stay as they are, and a RUN's findings become labels after all.
+    with told("stamping labels"):
+        dockerfile = io.BytesIO(f"FROM {image}\n".encode())
+        stream = client.api.build(fileobj=dockerfile, labels=dict(labels), decode=True, rm=True, forcerm=True)
+        return _follow(stream, lambda _: None, "")
+
+
+def _split(tag: str) -> tuple[str, str]:
+    repository, _, name = tag.partition(":")
+    return repository, name
+
+
+def _arguments(settings: Deployment) -> dict[str, str]:
+    return {
+        "PYTHON_IMAGE": settings.python_image,
+        "SGLANG_IMAGE": settings.sglang_image,
+        "SGLANG_RELEASE": settings.sglang_release,
+        "CUDA_ARCH": str(settings.cuda_arch),
+    }
+
+
+def _origin_labels(settings: Deployment, engine: str) -> dict[str, str]:
+    name, _, digest = (settings.sglang_image if engine == "sglang" else settings.python_image).partition("@")
+    found = {"base.name": name, "base.digest": digest, "revision": _git("rev-parse", "HEAD")}
+    # The last commit's time and not today's: equal inputs shall give equal labels.
+    found["created"] = _git("log", "-1", "--format=%cI")
+    return {f"org.opencontainers.image.{key}": value for key, value in found.items() if value}
+
+
+def _git(*arguments: str) -> str:
+    try:
+        answer = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    except OSError:
+        return ""
+    return answer.stdout.strip() if answer.returncode == 0 else ""
+
+
+def _described(client: DockerClient, image: str, identity: Identity, seconds: float) -> BuiltImage:
+    api: Any = client.api
+    with told(f"inspecting {image}"):
+        facts, steps = api.inspect_image(image), api.history(image)
+    kernel_layer = next((step["Size"] for step in steps if step["Size"]), 0)
+    layers = tuple(facts["RootFS"]["Layers"])
+    return BuiltImage(identity, image, tags_of(identity), layers, facts["Size"], kernel_layer, round(seconds, 2))
+
+
+def _lock(built: BuiltImage, settings: Deployment, engine: str) -> dict[str, Any]:
+    record = asdict(built) | {"identity": built.identity.to_json(), "schema": LOCK_SCHEMA}
+    return record | {"arguments": _arguments(settings), "target": engine}

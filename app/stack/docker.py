@@ -1,0 +1,240 @@
+"""The stack as containers of one compose project; only the decode service is replaced between variants."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from app.compose import Compose, compose_files
+from app.daemon import connect, told
+from app.deployment import Deployment
+from app.engine import PlacedKernel
+from app.errors import NotReadyError
+from app.probe import wait_ready
+from app.stack import Endpoints
+
+PROJECT = "decode-ab"
+SERVERS = ("prefill", "decode", "router")
+SIM_START_TIMEOUT_S = 120.0
+SAY_EVERY_S = 5.0
+_LABEL = "com.docker.compose"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One service's container. state: created, running, exited...; address: in the private network."""
+
+    service: str
+    id: str
+    image_id: str
+    state: str
+    started_at: str
+    exit_code: int
+    health: str
+    address: str
+
+
+class DockerStack:
+    """Prefill, decode and router in containers. The host reaches the servers at their addresses on the private bridge.
+
+    prefill: the kernel that the prefill service holds throughout. say: told what each service is doing while it starts.
+    """
+
+    runtime = "docker"
+
+    def __init__(
+        self,
+        settings: Deployment,
+        engine: str,
+        prefill: PlacedKernel,
+        *,
+        project: str = PROJECT,
+        overrides: Sequence[str] = (),
+        extra: Sequence[str] = (),
+        logs: Path | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.settings, self.engine, self.project = settings, engine, project
+        self._prefill, self._extra, self._logs, self._say = prefill, tuple(extra), logs, say
+        self._compose = Compose(project, compose_files(engine, overrides))
+        self._kernel: PlacedKernel | None = None
+        self._label = ""
+
+    @property
+    def simulated(self) -> bool:
+        return self.engine == "sim"
+
+    @property
+    def model(self) -> str:
+        name = self.settings.served_model_name
+        return f"sim-{name}" if self.simulated else name
+
+    def manifest(self) -> dict[str, str]:
+        kept: tuple[str, ...] = ("sglang_release", "cuda_arch", "prefill_tp", "decode_tp", "transfer_backend", "max_running_requests")
+        kept += ("mem_fraction_static", "prefill_extra_args", "decode_extra_args", "prefill_selector")
+        facts = {key: str(getattr(self.settings, key)) for key in kept}
+        if self.simulated:
+            facts["time_scale"] = f"{self.settings.sim_time_scale:g}"
+        images = {"prefill_image": str(self._prefill.image)}
+        return {"runtime": self.runtime, "engine": self.engine, "model": self.model, **facts, **images}
+
+    def up(self, kernel: PlacedKernel, label: str) -> Endpoints:
+        self._compose_up(kernel, label, "prefill", "decode", "router", *self._extra)
+        return self._await_ready()
+
+    def switch(self, kernel: PlacedKernel, label: str) -> Endpoints:
+        if {c.service for c in self.containers() if c.state == "running"} < {"prefill", "router"}:
+            return self.up(kernel, label)
+        self.keep_log("decode")
+        # No other service is named, and none that decode depends on is touched.
+        self._compose_up(kernel, label, "--no-deps", "--force-recreate", "decode")
+        return self._await_ready()
+
+    def alive(self) -> Sequence[str]:
+        there = {c.service: c.state for c in self.containers()}
+        return [name for name in SERVERS if there.get(name) != "running"]
+
+    def tail(self, service: str, lines: int = 20) -> list[str]:
+        found = [c for c in self.containers() if c.service == service]
+        if not found:
+            return []
+        with told(f"reading {service}'s log"):
+            return connect().api.logs(found[0].id, tail=lines).decode(errors="replace").splitlines()
+
+    def down(self) -> None:
+        for service in SERVERS:
+            self.keep_log(service)
+        self._compose.run(self._environment(), "down", "--volumes", "--remove-orphans", "--timeout", "10")
+        self._remove_volumes()
+        self._kernel = None
+
+    def containers(self) -> list[Container]:
+        """Every container of the project, running or not."""
+        with told(f"looking at project {self.project}"):
+            api: Any = connect().api
+            listed = api.containers(all=True, filters={"label": f"{_LABEL}.project={self.project}"})
+            return [_container(api.inspect_container(item["Id"]), self.project) for item in listed]
+
+    def run_inside(self, service: str, *command: str) -> tuple[int, str]:
+        """Exit code and output of a command in a running service's container."""
+        found = [c for c in self.containers() if c.service == service and c.state == "running"]
+        if not found:
+            raise NotReadyError(f"{service} is not running; bring the stack up first")
+        with told(f"asking {service}"):
+            api: Any = connect().api
+            started = api.exec_create(found[0].id, list(command), stderr=True)["Id"]
+            output = api.exec_start(started).decode(errors="replace")
+            return int(api.exec_inspect(started)["ExitCode"]), output
+
+    def keep_log(self, service: str) -> None:
+        """Saves a service's log under the name of its start before its container goes."""
+        if self._logs is None or not (lines := self.tail(service, 100_000)):
+            return
+        prefix = f"{self._label.replace('/', '-')}-" if service == "decode" and self._label else ""
+        self._logs.mkdir(parents=True, exist_ok=True)
+        (self._logs / f"{prefix}{service}.log").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def __enter__(self) -> DockerStack:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.down()
+
+    def _compose_up(self, kernel: PlacedKernel, label: str, *arguments: str) -> None:
+        self._kernel, self._label = kernel, label
+        flags = ("--detach", "--no-build", "--pull", "never", "--no-deps")
+        self._compose.run(self._environment(), "up", *flags, *(a for a in arguments if a not in flags))
+
+    def _environment(self) -> dict[str, str]:
+        kernel = self._kernel
+        settings = replace(
+            self.settings, prefill_image=self._prefill.image or "", prefill_selector=self._prefill.selector
+        )
+        if kernel is not None:
+            settings = replace(
+                settings,
+                variant=kernel.variant,
+                decode_image=kernel.image or "",
+                decode_selector=kernel.selector,
+                kernel_digest=kernel.sha256[:12],
+                sim_start_seed=self._label,
+            )
+        return settings.environment()
+
+    def _await_ready(self) -> Endpoints:
+        timeout_s = SIM_START_TIMEOUT_S if self.simulated else float(self.settings.start_timeout_s)
+        endpoints = self.endpoints()
+        wait_ready(endpoints, timeout_s, _Watch(self, self._say).check)
+        return endpoints
+
+    def endpoints(self) -> Endpoints:
+        """Where the running services answer; NotReadyError when one has ended."""
+        there = {c.service: c for c in self.containers()}
+        for service in SERVERS:
+            if service not in there or there[service].state != "running":
+                raise NotReadyError(self.ended(service, there.get(service)))
+        return Endpoints(
+            f"http://127.0.0.1:{self.settings.router_publish}",
+            f"http://{there['prefill'].address}:{self.settings.prefill_port}",
+            f"http://{there['decode'].address}:{self.settings.decode_port}",
+            self.model,
+        )
+
+    def ended(self, service: str, container: Container | None) -> str:
+        """One line on a service that does not run, with its last words."""
+        if container is None:
+            return f"{service} has no container; bring the stack up first"
+        last = " | ".join(self.tail(service, 3)) or "no output"
+        return f"{service} ended with exit code {container.exit_code}: {last}"
+
+    def _remove_volumes(self) -> None:
+        # Compose forgets the cache volumes of variants that were switched away from.
+        with told("removing cache volumes"):
+            api: Any = connect().api
+            found = api.volumes(filters={"label": f"{_LABEL}.project={self.project}"})["Volumes"] or []
+            for volume in found:
+                api.remove_volume(volume["Name"])
+
+
+class _Watch:
+    """Called over and over while services start: raises when one has ended, says now and then what each is doing."""
+
+    def __init__(self, stack: DockerStack, say: Callable[[str], None]) -> None:
+        self._stack, self._say = stack, say
+        self._checked = self._said = time.monotonic()
+
+    def check(self) -> None:
+        now = time.monotonic()
+        if now - self._checked < 1.0:
+            return
+        self._checked = now
+        containers = self._stack.containers()
+        for container in containers:
+            if container.service in SERVERS and container.state != "running":
+                raise NotReadyError(self._stack.ended(container.service, container))
+        if now - self._said >= SAY_EVERY_S:
+            self._said = now
+            for line in self._doing(containers):
+                self._say(line)
+
+    def _doing(self, containers: Sequence[Container]) -> Iterator[str]:
+        for container in sorted(containers, key=lambda c: c.service):
+            last = (self._stack.tail(container.service, 1) or [""])[0]
+            yield f"{container.service}: {container.health or container.state}  {last[:100]}"
+
+
+def _container(facts: dict[str, Any], project: str) -> Container:
+    state, networks = facts["State"], facts["NetworkSettings"]["Networks"]
+    return Container(
+        service=facts["Config"]["Labels"].get(f"{_LABEL}.service", ""),
+        id=facts["Id"],
+        image_id=facts["Image"],
+        state=state["Status"],
+        started_at=state["StartedAt"],
+        exit_code=state["ExitCode"],
+        health=state.get("Health", {}).get("Status", ""),
+        address=networks.get(f"{project}_lab", {}).get("IPAddress", ""),
+    )
