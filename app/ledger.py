@@ -73,8 +73,7 @@ def _facts(view: CampaignView) -> Iterator[str]:
     yield f"- Basis: {conclusions.basis(view)}"
     yield f"- Work: {lengths.prompt_tokens} tokens in, {lengths.output_tokens} out; plan {view.plan.sha256()[:16]}"
     yield f"- Conditions: {escaped(conclusions.conditions(view))}"
-    for block, reasons in view.void_blocks.items():
-        yield f"- Block {block + 1} is void: {escaped('; '.join(reasons))}"
+    yield from (f"- Void: {escaped(line)}" for line in conclusions.void_blocks(view))
 
 
 def _date(view: CampaignView) -> str:

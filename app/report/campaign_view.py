@@ -90,7 +90,7 @@ def read_campaign(folder: Path) -> CampaignView:
         starts=tuple(_starts(run, plan, missing)),
         blocks=_part(missing, partial(_block_records, run, plan)) or (),
         redone=tuple(_part(missing, run.void_attempts) or ()),
-        gate=_part(missing, partial(_json, folder / "gate.json")) or {},
+        gate=_gate(folder, missing),
         missing=tuple(m.replace(f"{folder}/", "") for m in missing),
     )
 
@@ -101,6 +101,12 @@ def _part(missing: list[str], read: Callable[[], T]) -> T | None:
     except (RecordsError, InvalidCampaignError) as e:
         missing.append(str(e))
         return None
+
+
+def _gate(folder: Path, missing: list[str]) -> Mapping[str, Any]:
+    # A campaign may run without the gate; the verdict's notes say so.
+    path = folder / "gate.json"
+    return (_part(missing, partial(_json, path)) or {}) if path.exists() else {}
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -129,7 +135,9 @@ def _block_records(run: RunFolder, plan: Plan) -> tuple[Mapping[str, Any], ...]:
 
 
 def _starts(run: RunFolder, plan: Plan, missing: list[str]) -> Iterator[StartRecord]:
-    for start in (s for block in range(plan.blocks) for s in plan.starts(block)):
+    there = [block for block in range(plan.blocks) if run.block(block).is_dir()]
+    missing += [f"{run.block(block)} is not there" for block in range(plan.blocks) if block not in there]
+    for start in (s for block in there for s in plan.starts(block)):
         folder = run.start(start)
         if not folder.is_dir():
             missing.append(f"{folder} is not there")

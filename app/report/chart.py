@@ -50,9 +50,9 @@ class Axis:
 
 
 def _steps(low: float, high: float, about: int) -> tuple[float, ...]:
-    raw = (high - low) / max(about, 1)
-    unit = 10.0 ** math.floor(math.log10(raw))
-    step = next(m * unit for m in (1, 2, 5, 10) if m * unit >= raw * 0.999)
+    least = (high - low) / (about + 1.5)
+    unit = 10.0 ** math.floor(math.log10(least))
+    step = next(m * unit for m in (1, 2, 5, 10) if m * unit >= least)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return tuple(round(i * step, 12) for i in range(first, last + 1))
 

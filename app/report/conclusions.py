@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from app.report.campaign_view import CampaignView
@@ -34,7 +34,11 @@ def headline(view: CampaignView) -> str:
         return "No verdict: this campaign has not been judged"
     if view.verdict.get("interim"):
         return "Not a verdict yet: blocks of the plan are missing"
-    return "; ".join(f"{j.variant} is {DECISIONS.get(j.decision, j.decision)}" for j in view.judged)
+    groups = dict[str, list[str]]()
+    for j in view.judged:
+        groups.setdefault(j.decision, []).append(j.variant)
+    said = (f"{listed(names)} {'is' if len(names) == 1 else 'are'} {DECISIONS[d]}" for d, names in groups.items())
+    return "; ".join(said)
 
 
 def basis(view: CampaignView) -> str:
@@ -49,6 +53,21 @@ def basis(view: CampaignView) -> str:
     )
 
 
+def void_blocks(view: CampaignView) -> tuple[str, ...]:
+    """Each void block with its reasons; a reason that holds in many places is said once."""
+    return tuple(f"block {block + 1}: {'; '.join(_condensed(reasons))}" for block, reasons in view.void_blocks.items())
+
+
+def _condensed(reasons: Iterable[str]) -> Iterator[str]:
+    places = dict[str, list[str]]()
+    for reason in reasons:
+        where, colon, what = reason.partition(": ")
+        places.setdefault(what if colon else reason, []).append(where if colon else "")
+    for what, found_at in places.items():
+        more = f" and {len(found_at) - 3} more" if len(found_at) > 3 else ""
+        yield f"{what} ({', '.join(found_at[:3])}{more})" if any(found_at) else what
+
+
 def found(judged: Judged) -> str:
     """Effects at the concurrencies where something was shown: '-15.8 % at C=1 and -7.1 % at C=96'."""
     shown = [level for level in judged.levels if level.outcome in ("better", "worse")]
@@ -61,7 +80,7 @@ def undecided(judged: Judged) -> tuple[str, ...]:
 
 
 def _would_decide(level: Level) -> str:
-    needs = [f"could see {number(level.mde_pct, 1)} %"] if level.mde_pct is not None else []
+    needs = [f"this campaign could see {number(level.mde_pct, 1)} %"] if level.mde_pct is not None else []
     needs += [f"{counted(level.blocks_to_decide, 'block')} would decide"] if level.blocks_to_decide else []
     return f"C={level.concurrency} is undecided" + (f": {', '.join(needs)}" if needs else "")
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from app.report.campaign_view import CampaignView, StartRecord
-from app.report.wording import number
+from app.report.judged import Judged
+from app.report.wording import interval, number, signed
+
+LATENCIES = {"ttft_p95_ms": "TTFT p95", "tpot_p50_ms": "TPOT median", "itl_p99_ms": "ITL p99"}
+COMPILED = (
+    ("shared_bytes", "shared B"),
+    ("registers", "registers"),
+    ("spill_bytes", "spilled B"),
+    ("ctas_per_sm", "CTAs per SM"),
+    ("mma", "tensor-core"),
+    ("error", "refused"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,22 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{name}", float(value)
 
 
+def latency_grid(judged: Judged) -> Grid:
+    """Changes of latency figures beside the verdict; positive is slower, intervals are pointwise."""
+    metrics = dict.fromkeys(s.metric for s in judged.secondary)
+    found = {(s.metric, s.concurrency): s for s in judged.secondary}
+    rows = []
+    for level in judged.levels:
+        each = [found.get((metric, level.concurrency)) for metric in metrics]
+        words = [f"{signed(s.effect_pct)} ({interval(s.low_pct, s.high_pct)})" if s else "-" for s in each]
+        rows.append((str(level.concurrency), *words))
+    names = tuple(f"{LATENCIES.get(metric, metric)}, %" for metric in metrics)
+    caption = (
+        f"{judged.variant} against {judged.control}: change of latency, positive is slower; no verdict hangs on it"
+    )
+    return Grid(caption, ("C", *names), tuple(rows) if metrics else (), frozenset(names))
+
+
 def conditions_grid(view: CampaignView) -> Grid:
     """What each start was measured under: one row a field, with every value that occurred."""
     seen = dict[str, list[str]]()
@@ -99,17 +126,30 @@ def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
 
 
 def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def gate_grid(view: CampaignView) -> Grid:
-    """Findings of the gate per variant; what was compiled, for which architecture."""
+    """Findings of the gate per variant."""
     rows = tuple(row for name, report in sorted(view.gate.items()) for row in _findings(name, report))
-    return Grid("What the gate found before anything was built", ("variant", "finding", "what"), rows)
+    return Grid("What the gate found before anything was built", ("variant", "finding", "config", "what"), rows)
 
 
-def _findings(name: str, report: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
-    found = report.get("findings", ())
-    if not found:
-        return [(name, "passed", "nothing to report")]
-    return [(name, str(f.get("kind", "")), str(f.get("what", f.get("text", "")))) for f in found]
+def _findings(name: str, report: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    for finding in report.get("findings", ()):
+        kind, config, what = (str(finding.get(k) or "") for k in ("kind", "config", "what"))
+        yield name, kind, config, what
+    yield name, "statement", "", str(report.get("statement", ""))
+
+
+def resources_grid(view: CampaignView) -> Grid:
+    """What each configuration was compiled to: nothing here was launched."""
+    rows = tuple(
+        (name, str(config.get("config", "")), *(_plain(config.get(k)) for k, _ in COMPILED))
+        for name, report in sorted(view.gate.items())
+        for config in report.get("configs", ())
+    )
+    words = tuple(word for _, word in COMPILED)
+    return Grid("Compiled, never launched", ("variant", "config", *words), rows, frozenset(words))

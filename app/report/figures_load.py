@@ -128,11 +128,9 @@ def timeline(streams: Sequence[Stream], of: Styles) -> Markup:
     width, gap = 960.0, 0.015
     spans = [len(s.rate) * s.bin_s for s in streams]
     total = sum(spans) * (1 + gap * len(spans))
-    panel = Panel(
-        Axis(0, total, 58, width - 8), Axis(0, padded(x for s in streams for x in s.rate)[1], 190, 36), width, 232
-    )
+    top = padded(x for s in streams for x in s.rate)[1]
+    panel = Panel(Axis(0, total, 58, width - 8), Axis(0, top, 190, 36), width, 214)
     _grid_y(panel, "output tok/s", 4)
-    panel.grid_x([], [], "engine time, starts laid end to end")
     begin = 0.0
     for stream, span in zip(streams, spans, strict=True):
         _life(panel, stream, begin, of[stream.variant])

@@ -13,6 +13,7 @@ from app.errors import RecordsError
 from app.report import conclusions, evidence, figures_effect, figures_load, provenance, wording
 from app.report.campaign_view import CampaignView
 from app.report.predictions import Prediction, predictions
+from app.report.same_code import find_same_code
 from app.report.streams import Stream, pooled_gaps, read_streams
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -47,11 +48,14 @@ def _context(view: CampaignView) -> dict[str, Any]:
             "origin": provenance.origin_grid(view),
             "proof": evidence.proof_grid(view),
             "gate": evidence.gate_grid(view),
+            "resources": evidence.resources_grid(view),
             "guards": evidence.guard_grid(view),
             "conditions": evidence.conditions_grid(view),
             "manifest": evidence.manifest_grid(view),
             "plan": evidence.plan_grid(view),
         },
+        "latencies": [evidence.latency_grid(j) for j in view.judged],
+        "same_code": _same_code(view),
         "limits": provenance.limits(view),
     }
 
@@ -78,6 +82,13 @@ def _effect_figures(
         )
         for j in view.judged
     }
+
+
+def _same_code(view: CampaignView) -> dict[str, Any] | None:
+    found = find_same_code(view)
+    if found is None:
+        return None
+    return {"found": found, "forest": figures_effect.forest(found.judged, view.plan.delta, {})}
 
 
 def _load_figures(view: CampaignView, streams: list[Stream]) -> dict[str, Any]:

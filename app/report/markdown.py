@@ -35,9 +35,7 @@ def _parts(view: CampaignView) -> Iterator[str]:
     yield f"> **{mark}**" if mark else ""
     yield f"### {escaped(conclusions.headline(view))}"
     yield f"Campaign `{view.name}`: {conclusions.basis(view)}"
-    yield "\n".join(
-        f"- block {block + 1} is void: {escaped('; '.join(reasons))}" for block, reasons in view.void_blocks.items()
-    )
+    yield "\n".join(f"- void: {escaped(line)}" for line in conclusions.void_blocks(view))
     for judged in view.judged:
         yield _variant(view, judged)
     yield "\n".join(f"- {escaped(line)}" for line in conclusions.error_rates(view))

@@ -42,18 +42,18 @@ def _print_head(view: CampaignView, console: Console) -> None:
     if mark := conclusions.simulated_mark(view):
         console.print(Text(mark, style="bold black on yellow"))
     console.print(Text.assemble("Campaign ", (view.name, "bold"), ". ", conclusions.basis(view)))
-    for block, reasons in view.void_blocks.items():
-        console.print(Text(f"block {block + 1} is void: {'; '.join(reasons)}", style="magenta"))
+    for line in conclusions.void_blocks(view):
+        console.print(Text(f"void: {line}", style="magenta"))
 
 
 def _level_table(view: CampaignView, concurrency: int) -> Table:
     table = Table(title=f"C = {concurrency}", title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("variant", min_width=12)
-    for name in ("tok/s", "effect %", "interval %"):
-        table.add_column(name, justify="right", no_wrap=True)
+    for name, width in (("tok/s", 8), ("effect %", 8), ("interval %", 14)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
     table.add_column("outcome", min_width=10)
     for name in ("TPOT ms", "TTFT ms"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True, min_width=8)
     table.add_column("against")
     for variant in view.variants:
         table.add_row(*_row(view, variant, concurrency))
@@ -72,7 +72,7 @@ def _row(view: CampaignView, variant: str, concurrency: int) -> list[Text]:
 
 def _effect(level: Level | None) -> list[Text]:
     if level is None:
-        return [Text(""), Text(""), Text("measured")]
+        return [Text(""), Text(""), Text("control")]
     found = interval(*level.simultaneous) if level.simultaneous else interval(None, None)
     return [Text(signed(level.effect_pct)), Text(found), Text(level.outcome, STYLES.get(level.outcome, ""))]
 

@@ -50,4 +50,5 @@ def listed(items: Iterable[object], last: str = "and") -> str:
 
 def counted(count: int, noun: str) -> str:
     """'1 block', '4 blocks'."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"

@@ -60,7 +60,7 @@ def make_campaign(
     run.keep_plan(plan)
     run.keep_manifest({"schema": 1, "simulated": True, "stack": {"engine": "sim"}, "variants": dict(records)})
     write_cells(run.cells_file, cells)
-    for block in range(plan.blocks):
+    for block in sorted({c.block for c in cells}):
         for start in plan.starts(block):
             _make_start(run.start(start), plan, start, cells, rows_s)
         record = {"block": block, "attempt": 1, "void": [], "finished_at": "2026-11-02T09:00:00+00:00"}

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+
+from app.report.campaign_view import CampaignView
+from app.report.conclusions import hypothesis_outcome
+from app.report.predictions import Prediction, predictions
+
+
+@pytest.mark.parametrize(
+    ("predicted", "outcome"),
+    [([-30, 0], "held"), ([15, 25], "refuted"), ([-40, -30], "refuted"), ([-16, 5], "open"), ([-30, -16], "open")],
+)
+def test_prediction_is_set_against_the_whole_interval(view: CampaignView, predicted: list[float], outcome: str) -> None:
+    found = predictions({"prediction": {"1": predicted}}, view.judged_variant("v1"))
+    assert [p.outcome for p in found] == [outcome]
+
+
+def test_prediction_of_a_level_that_was_not_measured_is_left_out(view: CampaignView) -> None:
+    assert predictions({"prediction": {"512": [1, 2]}}, view.judged_variant("v1")) == ()
+
+
+def test_control_has_no_prediction_to_check(view: CampaignView) -> None:
+    assert predictions({"prediction": {"1": [0, 1]}}, view.judged_variant("pinned")) == ()
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "whole"),
+    [((), "no prediction"), (("held", "held"), "held"), (("held", "refuted"), "refuted"), (("held", "open"), "open")],
+)
+def test_hypothesis_holds_only_where_all_of_it_holds(outcomes: tuple[str, ...], whole: str) -> None:
+    assert hypothesis_outcome(Prediction(1, (0, 1), (0, 1), o) for o in outcomes) == whole
