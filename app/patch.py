@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.autotune import find_autotune, read_configs, read_key
-from app.errors import ConstantMissingError, KernelMissingError, UnknownBaseError
+from app.errors import ConstantMissingError, KernelMissingError, PatchError, UnknownBaseError
 from app.kernel_source import KernelSource, check_compiles, find_kernel, module_names, parse_source
 from app.replacement import read_replacement
 from app.upstream import Base, decode, sha256
@@ -20,12 +20,16 @@ __all__ = ["PatchedKernel", "difference", "patch_kernel", "read_configs", "read_
 
 @dataclass(frozen=True, slots=True)
 class PatchedKernel:
-    """The kernel file that a variant runs. diff: unified, from the pristine file; unchanged: equal to it."""
+    """The kernel file that a variant runs. diff: unified, from the pristine file; unchanged: equal to it.
+
+    edits: unified, from the replacement file where the variant has one, so that the change in it shows; else diff.
+    """
 
     text: str
     sha256: str
     base_sha256: str
     diff: str
+    edits: str
     module: str
     relative_path: str
     kernel: str | None
@@ -41,20 +45,20 @@ def patch_kernel(base: Base, variant: Variant, root: Path = ROOT) -> PatchedKern
         raise UnknownBaseError(
             f"{base.relative_path} has SHA-256 {found}, pristine is {base.sha256}; start from the pristine file"
         )
-    text, kernel = base.text, base.kernel
-    if variant.target:
-        if variant.target.module != base.module:
-            raise KernelMissingError(f"{variant.name} changes {variant.target.module}; this base is {base.module}")
-        kernel = variant.target.kernel
-        text = _replacement(variant.change, base, root)
-        text = rewrite(text, kernel, variant.change)
-    data = text.encode("utf-8")
-    check_compiles(data, base.relative_path)
+    source, path = _source(base, variant, root)
+    kernel = variant.target.kernel if variant.target else base.kernel
+    try:
+        text = rewrite(source, variant.target.kernel, variant.change) if variant.target else source
+        data = text.encode("utf-8")
+        check_compiles(data, path)
+    except PatchError as error:
+        raise type(error)(f"{variant.name} cannot change {path}: {error}") from error
     return PatchedKernel(
         text=text,
         sha256=sha256(data),
         base_sha256=base.sha256,
         diff=difference(base.text, text, base.relative_path),
+        edits=difference(source, text, path),
         module=base.module,
         relative_path=base.relative_path,
         kernel=kernel,
@@ -84,15 +88,18 @@ def difference(old: str, new: str, path: str, context: int = 3) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
+def _source(base: Base, variant: Variant, root: Path) -> tuple[str, str]:
+    if variant.target and variant.target.module != base.module:
+        raise KernelMissingError(f"{variant.name} changes {variant.target.module}; this base is {base.module}")
+    if variant.change.file is None:
+        return base.text, base.relative_path
+    path = variant.change.file.as_posix()
+    return decode(read_replacement(root, variant.change.file), path), path
+
+
 def _lines(text: str) -> list[str]:
     lines = text.split("\n")
     return [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
-
-
-def _replacement(change: Change, base: Base, root: Path) -> str:
-    if change.file is None:
-        return base.text
-    return decode(read_replacement(root, change.file), change.file.as_posix())
 
 
 def _constant_edit(source: KernelSource, name: str, value: object) -> tuple[tuple[int, int], str]:

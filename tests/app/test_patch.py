@@ -48,6 +48,7 @@ def test_v2_changes_only_the_configs_of_the_real_file(base: Base) -> None:
     patched = patch_kernel(base, variant_of(base.module, STOCK, V2))
     assert patched.text == base.text.replace(old, new)
     assert patched.sha256 == sha256(patched.text.encode())
+    assert patched.edits == patched.diff
     assert (patched.base_sha256, patched.kernel, patched.unchanged) == (pinned().file_sha256, STOCK, False)
 
 
@@ -70,7 +71,8 @@ def test_the_stock_file_reads_as_its_published_list(base: Base) -> None:
 def test_a_batch_key_is_refused_on_the_stock_kernel_with_its_arguments(base: Base) -> None:
     change = Change(key=("topk_rounded", "batch_rounded"))
     with pytest.raises(
-        KeyUnknownError, match=r"key batch_rounded names no argument .* Q_ptr, .*topk_rounded, .*BLOCK_T$"
+        KeyUnknownError,
+        match=r"made cannot change sglang/.*: key batch_rounded names no argument .* Q_ptr, .*topk_rounded, .*BLOCK_T$",
     ):
         patch_kernel(base, variant_of(base.module, STOCK, change))
 
@@ -133,6 +135,7 @@ def test_a_replacement_file_is_swapped_in_first_and_then_rewritten(base: Base, t
     change = replace(V2, file=Path("ours.py"))
     patched = patch_kernel(base, variant_of(base.module, "ours", change), tmp_path)
     assert patched.text == rewrite(own, "ours", V2)
+    assert patched.edits == difference(own, patched.text, "ours.py")
     assert (patched.kernel, patched.base_sha256, patched.relative_path) == ("ours", base.sha256, base.relative_path)
 
 
@@ -146,5 +149,5 @@ def test_a_replacement_file_outside_the_repository_is_refused(base: Base, tmp_pa
 
 def test_a_replacement_that_does_not_compile_is_refused(base: Base, tmp_path: Path) -> None:
     (tmp_path / "ours.py").write_text("def k(:\n")
-    with pytest.raises(PatchError, match="does not compile"):
+    with pytest.raises(PatchError, match=r"made cannot change ours\.py: the kernel file:1 does not compile"):
         patch_kernel(base, variant_of(base.module, "k", Change(file=Path("ours.py"))), tmp_path)
