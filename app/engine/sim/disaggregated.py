@@ -175,11 +175,8 @@ class DecodeEngine(Engine):
             pages = self.kv.pages_for(len(job.prompt) + 1)
             reserve = self.kv.pages_for(min(self.parts.calibration.reserved_tokens, job.target))
             # Alone it is let in without the reserve, else a small memory would never serve a long answer.
-            if (
-                self.kv.used
-                and pages + reserve * (1 + len(self.decode.running)) > self.kv.free
-                or not self.kv.take(pages)
-            ):
+            crowded = self.kv.used and pages + reserve * (1 + len(self.decode.running)) > self.kv.free
+            if crowded or not self.kv.take(pages):
                 return
             job.pages = pages
             self._waiting.popleft()
