@@ -9,7 +9,6 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from app.errors import RecordsError
 from app.report import conclusions, evidence, figures_effect, figures_load, provenance, wording
 from app.report.campaign_view import CampaignView
 from app.report.predictions import Prediction, predictions
@@ -37,11 +36,12 @@ def render_html(view: CampaignView) -> str:
 
 def _context(view: CampaignView) -> dict[str, Any]:
     foreseen = {v: predictions(view.variant_record(v), view.judged_variant(v)) for v in view.variants}
-    streams, unread = _streams(view)
+    starts = [(r.start.block, r.start.index, r.start.variant, r.folder) for r in view.starts]
+    streams, unread = read_streams(starts, view.plan.time_scale)
     return {
         "view": view,
         "foreseen": foreseen,
-        "missing": (*view.missing, *unread),
+        "missing": (*view.missing, *(u.replace(f"{view.folder}/", "") for u in unread)),
         "effects": _effect_figures(view, foreseen),
         **_load_figures(view, streams),
         "grids": {
@@ -58,17 +58,6 @@ def _context(view: CampaignView) -> dict[str, Any]:
         "same_code": _same_code(view),
         "limits": provenance.limits(view),
     }
-
-
-def _streams(view: CampaignView) -> tuple[list[Stream], tuple[str, ...]]:
-    starts = [(r.start.block, r.start.index, r.start.variant, r.folder) for r in view.starts]
-    streams, unread = [], []
-    for one in starts:
-        try:
-            streams += read_streams([one], view.plan.time_scale)
-        except RecordsError as e:
-            unread.append(str(e))
-    return streams, tuple(unread)
 
 
 def _effect_figures(

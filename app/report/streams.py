@@ -5,7 +5,6 @@ Rows are read by columns in batches, so a million requests need neither a gigaby
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,8 +20,8 @@ from numpy.typing import NDArray
 from app.errors import RecordsError
 from app.records import read_json
 
-COLUMNS = ["concurrency", "arrivals_ns", "event_tokens"]
-BATCH_ROWS = 8192
+BATCH_ROWS = 4096
+READERS = 2
 MOST_BINS = 300
 LEAST_BIN_S = 0.5
 # A gap's bin is the top of its float32 pattern: 64 bins an octave, found by a shift where a logarithm would be slow.
@@ -57,10 +56,20 @@ class Stream:
     tokens_per_event: int
 
 
-def read_streams(starts: Iterable[tuple[int, int, str, Path]], time_scale: float) -> list[Stream]:
-    """Bins each (block, start, variant, folder); RecordsError names a file that cannot be read."""
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        return list(pool.map(lambda s: read_stream(s[0], s[1], s[2], s[3], time_scale), starts))
+def read_streams(
+    starts: Iterable[tuple[int, int, str, Path]], time_scale: float
+) -> tuple[list[Stream], tuple[str, ...]]:
+    """Bins each (block, start, variant, folder); also says which could not be read and why."""
+    with ThreadPoolExecutor(READERS) as pool:
+        found = list(pool.map(lambda s: _stream_or_fault(s[0], s[1], s[2], s[3], time_scale), starts))
+    return [s for s in found if isinstance(s, Stream)], tuple(f for f in found if isinstance(f, str))
+
+
+def _stream_or_fault(block: int, start: int, variant: str, folder: Path, time_scale: float) -> Stream | str:
+    try:
+        return read_stream(block, start, variant, folder, time_scale)
+    except RecordsError as e:
+        return str(e)
 
 
 def read_stream(block: int, start: int, variant: str, folder: Path, time_scale: float) -> Stream:
@@ -71,8 +80,9 @@ def read_stream(block: int, start: int, variant: str, folder: Path, time_scale: 
         with pq.ParquetFile(path) as source:
             first_ns = _first_sent_ns(source)
             last_ns = max((int(level["window_end_ns"]) for level in levels), default=first_ns)
+            columns = ["concurrency", "arrivals_ns", *([] if _single(source) else ["event_tokens"])]
             bins = _Bins(first_ns, last_ns, time_scale, levels)
-            for batch in source.iter_batches(BATCH_ROWS, columns=COLUMNS, use_threads=False):
+            for batch in source.iter_batches(BATCH_ROWS, columns=columns, use_threads=False):
                 bins.take(batch)
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as e:
         raise RecordsError(f"{path} cannot be drawn: {e}") from e
@@ -84,6 +94,15 @@ def _first_sent_ns(source: pq.ParquetFile) -> int:
     if found is None:
         raise ValueError("it holds no request")
     return int(found)
+
+
+def _single(source: pq.ParquetFile) -> bool:
+    """Whether the file's statistics say that every event carries one token, so that nothing need be read of them."""
+    index = next((i for i, column in enumerate(source.schema) if column.path.startswith("event_tokens.")), None)
+    if index is None:
+        raise ValueError("it has no column event_tokens")
+    groups = (source.metadata.row_group(g).column(index).statistics for g in range(source.metadata.num_row_groups))
+    return all(s is not None and s.has_min_max and s.min == s.max == 1 for s in groups)
 
 
 class _Bins:
@@ -100,7 +119,7 @@ class _Bins:
     def take(self, batch: pa.RecordBatch) -> None:
         arrivals = batch.column("arrivals_ns")
         stamps = arrivals.flatten().to_numpy()
-        tokens = batch.column("event_tokens").flatten().to_numpy()
+        tokens = batch.column("event_tokens").flatten().to_numpy() if "event_tokens" in batch.schema.names else None
         ends = np.cumsum(pc.fill_null(pc.list_value_length(arrivals), 0).to_numpy())
         self._count_tokens(stamps, tokens)
         for level, first, last in _runs(batch.column("concurrency").to_numpy()):
@@ -108,16 +127,16 @@ class _Bins:
                 begin = int(ends[first - 1]) if first else 0
                 self._count_gaps(level, stamps[begin : ends[last - 1]], ends[first : last - 1] - begin)
 
-    def _count_tokens(self, stamps: NDArray[np.int64], tokens: NDArray[np.int32]) -> None:
+    def _count_tokens(self, stamps: NDArray[np.int64], tokens: NDArray[np.int32] | None) -> None:
         if not stamps.size:
             return
         places = (stamps - self._first_ns) // self._width_ns
         # What arrives before the first bin or after the last window is not part of the picture.
         np.clip(places, -1, len(self._tokens), out=places)
         places += 1
-        self._most = max(self._most, int(tokens.max()))
-        weights = None if self._most == 1 else tokens
-        self._tokens += np.bincount(places, weights, minlength=len(self._tokens) + 2)[1:-1]
+        if tokens is not None:
+            self._most = max(self._most, int(tokens.max()))
+        self._tokens += np.bincount(places, tokens, minlength=len(self._tokens) + 2)[1:-1]
 
     def _count_gaps(self, level: int, stamps: NDArray[np.int64], firsts: NDArray[np.int64]) -> None:
         begin, end = self._marks[level]
