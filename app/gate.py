@@ -6,7 +6,7 @@ import ast
 import json
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from app.errors import NotReadyError, PatchError, UsageError
 from app.gate_report import Finding, GateReport
 from app.patch import PatchedKernel, patch_kernel, read_configs, read_key
 from app.upstream import Base, fetch_base
-from app.variants import Variant, load_variants
+from app.variants import KernelConfig, Variant, load_variants
 from kernels.extract import ExtractError
 from kernels.geometry import (
     DEEPSEEK_V4_FLASH,
@@ -29,8 +29,9 @@ from kernels.geometry import (
 )
 from kernels.limits import LIMITS
 from kernels.resources import Resources, compile_all
-from kernels.signature import FOLDER, SignatureError, load_signature
+from kernels.signature import FOLDER, Signature, SignatureError, load_signature
 from kernels.toolchain import Toolchain, ToolchainError, toolchain_of
+from kernels.tuned import TableError, read_choices
 
 __all__ = ["DEFAULT_ARCH", "Finding", "GateReport", "check", "check_named", "run_check"]
 
@@ -130,17 +131,26 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """A variant patched and compiled; fault says why it cannot be launched."""
+    """A variant patched and compiled; fault says why it cannot be launched.
+
+    listed: from the autotune list, empty where it can never be used; chosen: from a table of choices made offline.
+    """
 
     patched: PatchedKernel | None = None
     kernel: str = ""
-    resources: tuple[Resources, ...] = ()
+    listed: tuple[Resources, ...] = ()
+    chosen: tuple[Resources, ...] = ()
     fault: str = ""
+
+    @property
+    def resources(self) -> tuple[Resources, ...]:
+        """All that was compiled."""
+        return self.listed + self.chosen
 
     def survivors(self) -> dict[str, list[Resources]]:
         """What the autotuner can choose from, for each way of launching."""
-        uses: dict[str, list[Resources]] = {resources.use: [] for resources in self.resources}
-        for resources in self.resources:
+        uses: dict[str, list[Resources]] = {resources.use: [] for resources in self.listed}
+        for resources in self.listed:
             uses[resources.use] += [resources] if resources.fits else []
         return uses
 
@@ -151,14 +161,34 @@ def _build(variant: Variant, base: Base, job: _Job) -> _Build:
     kernel = variant.target.kernel
     try:
         patched = patch_kernel(base, variant)
-        configs = read_configs(patched.text, kernel)
         signature = load_signature(kernel, job.signatures)
+        listed = read_configs(patched.text, kernel)
+        chosen, covered = _choices(patched.text, signature, job)
+        configs = [*([] if covered else listed), *chosen]
         found = compile_all(patched.text, kernel, signature, configs, job.arch, job.geometry, job.toolchain)
-    except (PatchError, ExtractError) as error:
+    except (PatchError, ExtractError, TableError) as error:
         return _Build(fault=f"does not patch: {error}")
     except SignatureError as error:
         raise UsageError(str(error)) from error
-    return _Build(patched, kernel, tuple(found), _launch_fault(found))
+    # Every configuration has one result for each use.
+    first = len(found) - len(chosen) * len(signature.uses)
+    build = _Build(patched, kernel, tuple(found[:first]), tuple(found[first:]))
+    return replace(build, fault=_chosen_fault(build.chosen) or _launch_fault(build.listed))
+
+
+def _choices(text: str, signature: Signature, job: _Job) -> tuple[list[KernelConfig], bool]:
+    if signature.table is None:
+        return [], False
+    choices, covered = read_choices(text, signature.table, job.arch, job.geometry)
+    return [KernelConfig(c.constants, c.num_warps, c.num_stages) for c in choices], covered
+
+
+def _chosen_fault(chosen: Sequence[Resources]) -> str:
+    # A choice of the table is launched as it is: nothing is dropped, nothing else is tried.
+    for resources in chosen:
+        if not resources.fits:
+            return f"{_named(resources)}, a choice of its table, cannot run: {resources.error or _excess(resources)}"
+    return ""
 
 
 def _launch_fault(found: Sequence[Resources]) -> str:
@@ -178,7 +208,7 @@ def _launch_fault(found: Sequence[Resources]) -> str:
 def _own_findings(built: _Build) -> Iterator[Finding]:
     if built.fault:
         yield Finding("refuse", built.fault)
-    for resources in built.resources:
+    for resources in built.listed:
         if resources.dropped or (resources.error is None and not resources.fits):
             why = resources.error or _excess(resources)
             yield Finding("pruned", f"{_named(resources)} {why}; silently dropped at run time", str(resources.config))
@@ -211,7 +241,7 @@ def _same(one: _Build, other: _Build) -> bool:
     if one.patched is None or other.patched is None:
         return False
     codes, others = ({u: {r.identity for r in found} for u, found in b.survivors().items()} for b in (one, other))
-    if codes != others or not all(codes.values()):
+    if codes != others or one.fault:
         return False
     # With one code to choose from, the autotune key chooses nothing.
     drawn = any(len(found) > 1 for found in codes.values())

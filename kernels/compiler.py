@@ -31,7 +31,7 @@ def compile_request(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Facts of the compiled kernel, or {error, error_kind}.
 
     request: source (only what the kernel needs), kernel, arguments [[name, type, attribute]] in the kernel's order with
-    type "constexpr" for constants, constants {name: value}, arch, num_warps, num_stages.
+    type "constexpr" for constants, constants {name: value}, arch, options {num_warps, num_stages}.
     """
     import triton
     from triton import knobs
@@ -49,9 +49,8 @@ def compile_request(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             {name: _constant(value) for name, value in request["constants"].items()},
             {(i,): [["tt.divisibility", 16]] for i, (_, _, divisible) in enumerate(request["arguments"]) if divisible},
         )
-        options = {"num_warps": request["num_warps"], "num_stages": request["num_stages"]}
         with contextlib.redirect_stdout(log):
-            compiled = triton.compile(source, target=GPUTarget("cuda", request["arch"], 32), options=options)
+            compiled = triton.compile(source, target=GPUTarget("cuda", request["arch"], 32), options=request["options"])
     # Triton and LLVM raise their own and plain RuntimeError alike; whatever it was becomes the answer.
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

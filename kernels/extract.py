@@ -17,12 +17,16 @@ class ExtractError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a kernel; default is a literal, None when it is no literal."""
+    """One parameter of a kernel; default is a literal, None when it is no literal.
+
+    specialised: whether Triton compiles anew for a 1 and for a multiple of 16.
+    """
 
     name: str
     constexpr: bool
     has_default: bool
     default: object
+    specialised: bool
 
 
 def extract_kernel(source: str, kernel: str) -> str:
@@ -52,10 +56,10 @@ def parameters(source: str, kernel: str) -> list[Parameter]:
         if isinstance(node, ast.FunctionDef) and node.name == kernel:
             arguments = node.args.posonlyargs + node.args.args
             bare = len(arguments) - len(node.args.defaults)
+            defaults = [None] * bare + [_literal(default) for default in node.args.defaults]
+            plain = _unspecialised(node)
             return [
-                Parameter(
-                    a.arg, _is_constexpr(a), i >= bare, _literal(node.args.defaults[i - bare]) if i >= bare else None
-                )
+                Parameter(a.arg, _is_constexpr(a), i >= bare, defaults[i], a.arg not in plain and i not in plain)
                 for i, a in enumerate(arguments)
             ]
     raise ExtractError(f"no top-level function {kernel!r} in the kernel file")
@@ -109,6 +113,16 @@ def _name(decorator: ast.expr) -> str:
 
 def _is_constexpr(argument: ast.arg) -> bool:
     return argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation)
+
+
+def _unspecialised(node: ast.FunctionDef) -> list[object]:
+    named: list[object] = []
+    for decorator in node.decorator_list:
+        for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
+            if keyword.arg in ("do_not_specialize", "do_not_specialize_on_alignment"):
+                given = _literal(keyword.value)
+                named += given if isinstance(given, list | tuple) else []
+    return named
 
 
 def _is_future(node: ast.stmt) -> bool:

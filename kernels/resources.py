@@ -135,7 +135,7 @@ def compile_all(
         arguments, constants = use.bind(source, geometry, config)
         request = {
             "source": text, "kernel": kernel, "arguments": arguments, "constants": constants, "arch": arch,
-            "num_warps": config.num_warps, "num_stages": config.num_stages,
+            "options": use.options(source, config),
         }  # fmt: skip
         answer = _answer(request, chain)
         dropped = answer.pop("error_kind", "") in DROPPED_SILENTLY

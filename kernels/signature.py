@@ -12,9 +12,13 @@ import yaml
 
 from kernels.extract import parameters
 from kernels.geometry import Geometry
+from kernels.tuned import Table
 
 FOLDER = Path(__file__).parent / "signatures"
-_KEYS = {"kernel", "block_h", "grid", "arguments", "constants", "variants_of_use"}
+_KEYS = {"kernel", "block_h", "grid", "arguments", "constants", "variants_of_use", "table"}
+_TABLE_KEYS = {"constant", "bounds", "settings"}
+# What Triton takes from a configuration besides the kernel's own arguments.
+_OPTIONS = ("maxnreg",)
 _USE_KEYS = {"name", "arguments", "constants"}
 _TYPE = re.compile(r"(?P<kind>\*?[a-z][a-z0-9]*)(?P<aligned>:16)?(?:=(?P<value>\w+))?")
 
@@ -48,7 +52,7 @@ class Argument:
 class Signature:
     """One way a kernel is launched. block_h says in words what one program covers; grid names the launch's axes.
 
-    use names the way when there are several, each compiled on its own.
+    use names the way when there are several, each compiled on its own; table tells where choices made offline are kept.
     """
 
     kernel: str
@@ -58,6 +62,7 @@ class Signature:
     grid: tuple[str, ...] = ()
     use: str = ""
     others: tuple[Signature, ...] = ()
+    table: Table | None = None
 
     @property
     def uses(self) -> tuple[Signature, ...]:
@@ -79,7 +84,8 @@ class Signature:
         given = {p.name: p.default for p in wanted if p.constexpr and p.has_default}
         given |= {name: _value(value, geometry) for name, value in self.constants.items()}
         # Triton hands these two to a kernel that asks for them by name.
-        given |= {**config.constants, **{name: value for name, value in launch.items() if name in names}}
+        given |= {name: value for name, value in config.constants.items() if name in names or name not in _OPTIONS}
+        given |= {name: value for name, value in launch.items() if name in names}
         if stray := sorted(given.keys() - set(names)):
             raise SignatureError(f"{self.kernel} has no argument {', '.join(stray)}; it has {', '.join(names)}")
         if missing := [p.name for p in wanted if p.constexpr and p.name not in given]:
@@ -87,9 +93,18 @@ class Signature:
                 f"no value for constexpr {', '.join(missing)} of {self.kernel}: add it to its signature file"
             )
         types = {argument.name: argument for argument in self.arguments}
-        bound = [(n, "constexpr", False) if n in given else _specialise(types[n], geometry) for n in names]
+        bound = [
+            (p.name, "constexpr", False) if p.name in given else _specialise(types[p.name], geometry, p.specialised)
+            for p in wanted
+        ]
         ones = {name: 1 for name, kind, _ in bound if kind == "constexpr" and name not in given}
         return bound, given | ones
+
+    def options(self, source: str, config: Config) -> dict[str, int]:
+        """What of a configuration goes to the compiler instead of the kernel."""
+        names = {parameter.name for parameter in parameters(source, self.kernel)}
+        extra = {n: int(v) for n, v in config.constants.items() if n in _OPTIONS and n not in names}
+        return {"num_warps": config.num_warps, "num_stages": config.num_stages, **extra}
 
     def _check(self, wanted: list[str]) -> None:
         have = [argument.name for argument in self.arguments]
@@ -117,6 +132,7 @@ def load_signature(kernel: str, folder: Path = FOLDER) -> Signature:
         _constants(path, data.get("constants")),
         str(data.get("block_h", "")),
         tuple(data.get("grid") or ()),
+        table=_table(path, data["table"]) if "table" in data else None,
     )
     uses = [_use(path, base, entry) for entry in data.get("variants_of_use") or ()]
     return replace(uses[0], others=tuple(uses[1:])) if uses else base
@@ -133,6 +149,13 @@ def _use(path: Path, base: Signature, entry: Any) -> Signature:
         arguments=tuple(changed.get(argument.name, argument) for argument in base.arguments),
         constants={**base.constants, **_constants(path, entry.get("constants"))},
     )
+
+
+def _table(path: Path, entry: Any) -> Table:
+    _check_keys(path, entry, _TABLE_KEYS)
+    if missing := sorted(_TABLE_KEYS - set(entry)):
+        raise SignatureError(f"{path}: table lacks {', '.join(missing)}")
+    return Table(str(entry["constant"]), tuple(entry["bounds"]), tuple(entry["settings"]))
 
 
 def _check_keys(path: Path, data: Any, known: set[str]) -> None:
@@ -173,7 +196,9 @@ def _value(value: Any, geometry: Geometry) -> Any:
     return geometry.names().get(value, value) if isinstance(value, str) else value
 
 
-def _specialise(argument: Argument, geometry: Geometry) -> tuple[str, str, bool]:
+def _specialise(argument: Argument, geometry: Geometry, specialised: bool) -> tuple[str, str, bool]:
+    if not specialised:
+        return argument.name, argument.kind, False
     value = _value(argument.value, geometry)
     if value is None:
         return argument.name, argument.kind, argument.divisible

@@ -19,6 +19,7 @@ from kernels.toolchain import Toolchain
 from tests.kernels.samples import DOT, PLAIN, SIGNATURE, fake_toolchain, write_signature
 
 SMALL, DEEP = KernelConfig({"BLOCK": 64}, 4, 2), KernelConfig({"BLOCK": 64}, 4, 3)
+TABLE = "table: {constant: UNUSED, bounds: [batch], settings: [BLOCK, num_warps, num_stages]}\n"
 TOO_LARGE = KernelConfig({"BLOCK": 128}, 4, 5)
 
 
@@ -127,6 +128,36 @@ def test_other_host_code_around_the_same_kernel_is_no_no_op(tmp_path: Path) -> N
     text = PLAIN.replace("UNUSED = module_that_is_not_here.anything", "UNUSED = 1")
     changed = replace(_variant(SMALL), change=Change(configs=(SMALL,), constants={"UNUSED": 2}))
     assert not _check(tmp_path, text, changed, _variant(SMALL, name="control")).same_code
+
+
+def _check_table(folder: Path, rows: str, text: str = DOT) -> GateReport:
+    write_signature(folder, SIGNATURE + TABLE)
+    text = text.replace("UNUSED = module_that_is_not_here.anything", f"UNUSED = {{'120': {rows}}}")
+    return check(_variant(SMALL, DEEP), None, _base(text), toolchain=fake_toolchain(folder), signatures=folder)
+
+
+def test_table_that_covers_every_problem_leaves_nothing_to_draw(tmp_path: Path) -> None:
+    report = _check_table(tmp_path, "[[8, 64, 4, 2], [0, 64, 4, 3]]")
+    assert report.findings == ()
+    assert [str(r.config) for r in report.resources] == [
+        "(BLOCK=64, num_warps=4, num_stages=2)", "(BLOCK=64, num_warps=4, num_stages=3)",
+    ]  # fmt: skip
+
+
+def test_table_with_gaps_leaves_the_list_in_use(tmp_path: Path) -> None:
+    report = _check_table(tmp_path, "[[8, 64, 8, 2]]")
+    assert _kinds(report) == ["draw"]
+    assert len(report.resources) == 3
+
+
+def test_choice_that_does_not_fit_is_refused_because_nothing_replaces_it(tmp_path: Path) -> None:
+    report = _check_table(tmp_path, "[[0, 128, 4, 5]]")
+    assert _kinds(report) == ["refuse"]
+    assert "a choice of its table" in report.findings[0].what
+
+
+def test_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    assert "num_warps" in str(_check_table(tmp_path, "[[0, 128]]").refusal())
 
 
 def test_own_backend_of_sglang_has_nothing_to_compile(tmp_path: Path) -> None:

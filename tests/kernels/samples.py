@@ -69,16 +69,17 @@ FAKE_COMPILER = """\
 #!{python} -IS
 import hashlib, json, sys
 request = json.load(sys.stdin)
-source, block, stages = request["source"], request["constants"]["BLOCK"], request["num_stages"]
+source, block = request["source"], request["constants"]["BLOCK"]
+warps, stages = request["options"]["num_warps"], request["options"]["num_stages"]
 if "absent(" in source:
     answer = {{"error": "absent is not defined", "error_kind": "CompilationError"}}
 elif "static_assert" in source:
     answer = {{"error": "static assertion", "error_kind": "CompileTimeAssertionFailure"}}
 else:
-    code = json.dumps([source, block, request["num_warps"], stages if "tl.dot" in source else 0, request["arch"]])
+    code = json.dumps([source, block, warps, stages if "tl.dot" in source else 0, request["arch"]])
     answer = {{
-        "registers": 64, "spill_bytes": 8 if request["num_warps"] == 1 else 0, "stack_bytes": 8,
-        "shared_bytes": block * stages * 200, "num_warps": request["num_warps"], "mma": 1,
+        "registers": 64, "spill_bytes": 8 if warps == 1 else 0, "stack_bytes": 8,
+        "shared_bytes": block * stages * 200, "num_warps": warps, "mma": 1,
         "code_sha256": hashlib.sha256(code.encode()).hexdigest(),
     }}
     if "tl.dot" not in source:

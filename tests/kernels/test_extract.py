@@ -48,3 +48,9 @@ def test_parameters_tell_constants_and_defaults() -> None:
     assert [(p.name, p.constexpr, p.has_default, p.default) for p in found] == [
         ("a", False, False, None), ("b", False, False, None), ("C", True, False, None), ("D", True, True, 3),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("decorator", ["do_not_specialize=['b']", "do_not_specialize_on_alignment=(1,)"])
+def test_parameters_tell_what_triton_is_told_not_to_specialise(decorator: str) -> None:
+    found = parameters(f"@triton.jit({decorator})\ndef k(a, b, c): ...\n", "k")
+    assert [p.specialised for p in found] == [True, False, True]
