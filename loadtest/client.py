@@ -7,11 +7,12 @@ web page delays a stamp by one switch of the interpreter lock, not by its own le
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -58,18 +59,21 @@ class _Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.exchange: Exchange | None = None
         self._framed = False
+        self._socket: Any = None
 
     def connection_made(self, transport: Any) -> None:
-        self.transport = transport
+        self.transport, self._socket = transport, transport.get_extra_info("socket")
 
     def send(self, exchange: Exchange, transport: asyncio.Transport) -> None:
         self.exchange, self._framed = exchange, False
         self._parser = httptools.HttpResponseParser(self)
+        self._acknowledge_at_once()
         exchange.sent_ns = time.monotonic_ns()
         transport.write(exchange.payload)
 
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
+        self._acknowledge_at_once()
         exchange = self.exchange
         if exchange is None:
             return
@@ -86,6 +90,11 @@ class _Connection(asyncio.Protocol):
             exchange.ends.append(length)
         if self.exchange is None:
             self._client.finish(exchange)
+
+    def _acknowledge_at_once(self) -> None:
+        # The router leaves Nagle's algorithm on: behind a delayed ACK it holds 40 ms of tokens back and glues them
+        # together. The kernel falls back to delayed ACKs by itself, so this is said again at each read.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     def on_body(self, body: bytes) -> None:
         if self.exchange is not None:
@@ -137,14 +146,17 @@ class StreamClient:
         self._loop = uvloop.new_event_loop()
         self._idle: dict[int, _Connection] = {}
         self._busy: set[_Connection] = set()
+        self._connecting: set[asyncio.Task[Any]] = set()
         self._finished: deque[Exchange] = deque()
         self._watcher = gevent.get_hub().loop.async_()
+        self._ended = get_original("_thread", "allocate_lock")()
         self.meter = LoopMeter()
 
     def start(self) -> None:
         """Starts the reader thread."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._watcher.start(self._wake)
+        self._ended.acquire()
         # The original call: a thread that gevent patched would be a greenlet of the main loop.
         get_original("_thread", "start_new_thread")(self._run, ())
 
@@ -161,9 +173,12 @@ class StreamClient:
         self._loop.call_soon_threadsafe(self._abort_all, "cut", "ended by the driver after its last window")
 
     def close(self) -> None:
-        """Cuts what is in flight and stops the reader thread."""
+        """Cuts what is in flight and waits for the reader thread to end."""
         self._loop.call_soon_threadsafe(self._abort_all, "cut", "the driver was closed")
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._ended.acquire()
+        self._wake()
+        self._watcher.stop()
 
     def finish(self, exchange: Exchange) -> None:
         """Hands a finished exchange back to its greenlet (called in the reader thread)."""
@@ -179,10 +194,23 @@ class StreamClient:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self.meter.attach(self._loop)
-        self._loop.call_later(1.0, self._sweep)
+        sweeps = self._loop.create_task(self._sweep())
         self._loop.run_forever()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self.meter.detach()
+        sweeps.cancel()
+        for connection in list(self._idle.values()):
+            connection.abort("cut", "the driver was closed")
+        self._loop.run_until_complete(self._settle())
         self._loop.close()
+        self._ended.release()
+
+    async def _settle(self) -> None:
+        # A loop is not closed while a handle is still on its way out.
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        await asyncio.sleep(0.02)
 
     def _wake(self) -> None:
         while self._finished:
@@ -191,7 +219,7 @@ class StreamClient:
     def _begin(self, exchange: Exchange) -> None:
         connection = self._idle.get(exchange.slot)
         if connection is None or connection.transport is None or connection.transport.is_closing():
-            self._loop.create_task(self._connect_and_send(exchange))
+            self._spawn(self._connect_and_send(exchange))
         else:
             self._busy.add(connection)
             connection.send(exchange, connection.transport)
@@ -217,17 +245,24 @@ class StreamClient:
     def _open_all(self, slots: int) -> None:
         for slot in range(slots):
             if slot not in self._idle:
-                self._loop.create_task(self._connect(slot, lambda error: None))
+                self._spawn(self._connect(slot, lambda error: None))
 
-    def _sweep(self) -> None:
-        limit = time.monotonic_ns() - self._stall_ns
-        for connection in list(self._busy):
-            exchange = connection.exchange
-            if exchange is None:
-                self._busy.discard(connection)
-            elif max(exchange.sent_ns, exchange.ended_ns) < limit:
-                connection.abort("stalled", f"no byte for {self._stall_ns / 1e9:g} s")
-        self._loop.call_later(1.0, self._sweep)
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        # The loop itself keeps only a weak reference to a task.
+        task = self._loop.create_task(work)
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            limit = time.monotonic_ns() - self._stall_ns
+            for connection in list(self._busy):
+                exchange = connection.exchange
+                if exchange is None:
+                    self._busy.discard(connection)
+                elif max(exchange.sent_ns, exchange.ended_ns) < limit:
+                    connection.abort("stalled", f"no byte for {self._stall_ns / 1e9:g} s")
 
     def _abort_all(self, kind: str, error: str) -> None:
         for connection in list(self._busy):

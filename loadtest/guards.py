@@ -32,6 +32,7 @@ class LoopMeter:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due_ns = 0
+        self._timers: dict[str, asyncio.TimerHandle] = {}
         self.at_ns, self.lag_ns = array("q"), array("q")
         self.cpu_at_ns, self.process_ns, self.thread_ns = array("q"), array("q"), array("q")
 
@@ -40,6 +41,12 @@ class LoopMeter:
         self._loop = loop
         self._schedule()
         self._sample_cpu()
+
+    def detach(self) -> None:
+        """Ends measuring; call from the loop's own thread."""
+        self._loop = None
+        for timer in self._timers.values():
+            timer.cancel()
 
     def health(self, start_ns: int, end_ns: int) -> Health:
         """Figures of the interval; NaN where nothing was measured in it."""
@@ -65,7 +72,7 @@ class LoopMeter:
     def _schedule(self) -> None:
         if self._loop is not None:
             self._due_ns = time.monotonic_ns() + int(TICK_S * 1e9)
-            self._loop.call_later(TICK_S, self._tick)
+            self._timers["tick"] = self._loop.call_later(TICK_S, self._tick)
 
     def _tick(self) -> None:
         now = time.monotonic_ns()
@@ -78,7 +85,7 @@ class LoopMeter:
         self.process_ns.append(time.process_time_ns())
         self.thread_ns.append(time.thread_time_ns())
         if self._loop is not None:
-            self._loop.call_later(SAMPLE_S, self._sample_cpu)
+            self._timers["cpu"] = self._loop.call_later(SAMPLE_S, self._sample_cpu)
 
 
 def health_json(health: Health) -> dict[str, Any]:
