@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,11 +24,14 @@ class Reports:
     levels: Path
 
 
-def write_reports(folder: Path) -> Reports:
-    """Draws a run folder in every format, into that folder; RecordsError when its plan cannot be read."""
+def write_reports(folder: Path, question: Sequence[int] | None = None) -> Reports:
+    """Draws a run folder in every format, into that folder; RecordsError when its plan cannot be read.
+
+    question: concurrencies between which the slope of throughput is asked for, such as (60, 90).
+    """
     view = read_campaign(folder)
     files = Reports(view, *(folder / n for n in ("report.html", "report.md", "summary.json", "levels.csv")))
-    write_text(files.html, render_html(view))
+    write_text(files.html, render_html(view, question))
     write_text(files.markdown, render_markdown(view))
     write_json(files.summary, summary(view))
     write_text(files.levels, render_csv(view))

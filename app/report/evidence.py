@@ -89,9 +89,7 @@ def latency_grid(judged: Judged) -> Grid:
         words = [f"{signed(s.effect_pct)} ({interval(s.low_pct, s.high_pct)})" if s else "-" for s in each]
         rows.append((str(level.concurrency), *words))
     names = tuple(f"{LATENCIES.get(metric, metric)}, %" for metric in metrics)
-    caption = (
-        f"{judged.variant} against {judged.control}: change of latency, positive is slower; no verdict hangs on it"
-    )
+    caption = f"{judged.variant} against {judged.control}: latency, positive is slower; no verdict hangs on it"
     return Grid(caption, ("C", *names), tuple(rows) if metrics else (), frozenset(names))
 
 

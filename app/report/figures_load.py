@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from app.report.chart import DASHES, MARKERS, Axis, Panel, padded, tag
 from app.report.measured import Key, Measured
 from app.report.streams import GAP_EDGES_MS, Stream
-from app.report.wording import counted, number
+from app.report.wording import number
 
 Styles = Mapping[str, int]
 Counts = NDArray[np.int64]
@@ -35,30 +35,34 @@ def key(style: int) -> Markup:
     return tag("svg", *panel.parts, viewBox="0 0 34 14", class_="key", aria_hidden="true")
 
 
-def throughput(measured: Mapping[Key, Measured], of: Styles, knees: Mapping[str, float]) -> Markup:
-    """Output tokens per second against concurrency: one dot a start, a line through each variant's means."""
-    dots = [rate for m in measured.values() for _, _, rate in m.starts]
-    levels = sorted({c for _, c in measured})
-    panel = _panel(padded(map(float, levels), include=(0,)), padded(dots, include=(0,)))
+def throughput(
+    measured: Mapping[Key, Measured], of: Styles, knees: Mapping[str, int], levels: Sequence[int], whole: bool
+) -> Markup:
+    """Output tokens per second against concurrency: a dot a start, a line through each variant's means, knees marked.
+
+    whole: from zero; else the axes close in on these levels, so that slopes can be told apart.
+    """
+    shown = {k: m for k, m in measured.items() if k[1] in levels}
+    dots = [rate for m in shown.values() for _, _, rate in m.starts]
+    floor = (0.0,) if whole else ()
+    panel = _panel(padded(map(float, levels), include=floor), padded(dots, include=floor))
     panel.grid_x(levels, _thinned(panel.x, levels), "concurrency")
-    _grid_y(panel, "output tok/s")
+    _grid_y(panel, "output tok/s" if whole else "output tok/s (not from zero)")
     for name, style in of.items():
-        line = [measured[name, c] for c in levels if (name, c) in measured]
-        for m in line:
-            for _, _, rate in m.starts:
-                panel.add(
-                    tag("circle", cx=panel.x(m.concurrency), cy=panel.y(rate), r=1.6, class_=f"start s{style % 7}")
-                )
-        points = [(float(m.concurrency), m.tokens_per_s) for m in line]
-        words = [
-            f"{name}, C={m.concurrency}: {number(m.tokens_per_s)} tok/s, {counted(len(m.starts), 'start')}"
-            for m in line
-        ]
-        _curve(panel, points, words, style)
-        if name in knees:
-            x = panel.x(knees[name])
-            panel.add(tag("line", x1=x, x2=x, y1=panel.y.end, y2=BOTTOM, class_=f"knee s{style % 7}"))
-    return panel.svg("Output tokens per second against concurrency")
+        line = [shown[name, c] for c in levels if (name, c) in shown]
+        _knee(panel, knees.get(name), levels, style)
+        for x, rate in ((m.concurrency, rate) for m in line for _, _, rate in m.starts):
+            panel.add(tag("circle", cx=panel.x(x), cy=panel.y(rate), r=1.6, class_=f"start s{style % 7}"))
+        words = [f"{name}, C={m.concurrency}: {number(m.tokens_per_s)} tok/s" for m in line]
+        _curve(panel, [(float(m.concurrency), m.tokens_per_s) for m in line], words, style)
+    return panel.svg(f"Output tokens per second against concurrency {levels[0]} to {levels[-1]}")
+
+
+def _knee(panel: Panel, knee: int | None, levels: Sequence[int], style: int) -> None:
+    if knee is not None and knee in levels:
+        # Knees of several variants at one level stand side by side.
+        x = panel.x(knee) + 3 * style
+        panel.add(tag("line", x1=x, x2=x, y1=panel.y.end, y2=BOTTOM, class_=f"knee s{style % 7}"))
 
 
 def latency(measured: Mapping[Key, Measured], of: Styles) -> Markup:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,17 @@ from markupsafe import Markup
 
 from app.report import conclusions, evidence, figures_effect, figures_load, provenance, wording
 from app.report.campaign_view import CampaignView
+from app.report.curves import answer_grid, answers, throughput_curves
 from app.report.predictions import Prediction, predictions
 from app.report.same_code import find_same_code
 from app.report.streams import Stream, pooled_gaps, read_streams
+from loadtest.slope import ThroughputCurve
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def render_html(view: CampaignView) -> str:
-    """The whole page."""
+def render_html(view: CampaignView, question: Sequence[int] | None = None) -> str:
+    """The whole page; question: concurrencies between which the slope of throughput is asked for, such as (60, 90)."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -31,10 +33,11 @@ def render_html(view: CampaignView) -> str:
     environment.globals.update(wording=wording, conclusions=conclusions)
     # The style sheet is a file of this package, so it is the one text that goes in unescaped.
     style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
-    return environment.get_template("report.html.j2").render(style=style, **_context(view))
+    return environment.get_template("report.html.j2").render(style=style, **_context(view, question))
 
 
-def _context(view: CampaignView) -> dict[str, Any]:
+def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, Any]:
+    curves = throughput_curves(view, question)
     foreseen = {v: predictions(view.variant_record(v), view.judged_variant(v)) for v in view.variants}
     starts = [(r.start.block, r.start.index, r.start.variant, r.folder) for r in view.starts]
     streams, unread = read_streams(starts, view.plan.time_scale)
@@ -43,9 +46,11 @@ def _context(view: CampaignView) -> dict[str, Any]:
         "foreseen": foreseen,
         "missing": (*view.missing, *(u.replace(f"{view.folder}/", "") for u in unread)),
         "effects": _effect_figures(view, foreseen),
-        **_load_figures(view, streams),
+        **_load_figures(view, streams, curves),
+        "answers": answers(curves),
         "grids": {
             "origin": provenance.origin_grid(view),
+            "answers": answer_grid(curves),
             "proof": evidence.proof_grid(view),
             "gate": evidence.gate_grid(view),
             "resources": evidence.resources_grid(view),
@@ -80,16 +85,25 @@ def _same_code(view: CampaignView) -> dict[str, Any] | None:
     return {"found": found, "forest": figures_effect.forest(found.judged, view.plan.delta, {})}
 
 
-def _load_figures(view: CampaignView, streams: list[Stream]) -> dict[str, Any]:
+def _load_figures(view: CampaignView, streams: list[Stream], curves: Sequence[ThroughputCurve]) -> dict[str, Any]:
     of = figures_load.styles(view.variants)
     pooled = pooled_gaps(streams)
     single = all(s.tokens_per_event == 1 for s in streams)
     what = "time between tokens" if single else "time between events"
-    levels = sorted({level for _, level in pooled})
     return {
         "keys": {name: figures_load.key(style) for name, style in of.items()},
-        "throughput": figures_load.throughput(view.measured, of, {}) if view.measured else None,
+        "throughput": _throughput(view, of, curves) if view.measured else (),
         "latency": figures_load.latency(view.measured, of) if view.measured else None,
-        "gaps": {c: figures_load.gaps(pooled, c, of, what) for c in levels},
+        "gaps": {c: figures_load.gaps(pooled, c, of, what) for c in sorted({level for _, level in pooled})},
         "timelines": {b: figures_load.timeline(group, of) for b, group in figures_load.by_block(streams).items()},
     }
+
+
+def _throughput(view: CampaignView, of: figures_load.Styles, curves: Sequence[ThroughputCurve]) -> tuple[Markup, ...]:
+    knees = {c.variant: c.knee for c in curves if c.knee}
+    charts = [figures_load.throughput(view.measured, of, knees, view.plan.concurrencies, whole=True)]
+    if curves:
+        first, last = curves[0].answer.start, curves[0].answer.end
+        asked = [c for c in view.plan.concurrencies if first <= c <= last]
+        charts.append(figures_load.throughput(view.measured, of, knees, asked, whole=False))
+    return tuple(charts)

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from app.report import conclusions
 from app.report.campaign_view import CampaignView
+from app.report.curves import answers, throughput_curves
 from app.report.judged import Level
 from app.report.predictions import predictions
 from app.report.wording import interval, number, signed
@@ -34,6 +35,8 @@ def print_campaign(view: CampaignView, console: Console | None = None) -> None:
     for concurrency in view.plan.concurrencies:
         console.print(_level_table(view, concurrency))
     console.print(_verdict_table(view))
+    for line in answers(throughput_curves(view)):
+        console.print(Text(line))
     for part in view.missing:
         console.print(Text(f"missing: {part}", style="yellow"))
 

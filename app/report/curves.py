@@ -1,0 +1,75 @@
+"""The campaign's own question: does throughput keep rising with concurrency, and where does it bend?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from app.errors import UsageError
+from app.report.campaign_view import CampaignView
+from app.report.evidence import Grid
+from app.report.wording import interval, number, signed
+from loadtest.slope import MIN_BLOCKS, Change, ThroughputCurve, throughput_curve
+
+
+def throughput_curves(view: CampaignView, question: Sequence[int] | None = None) -> tuple[ThroughputCurve, ...]:
+    """A curve per variant with blocks enough; UsageError for a question about concurrencies that were not measured."""
+    if question is not None and not set(question) <= set(view.plan.concurrencies):
+        known = ", ".join(map(str, view.plan.concurrencies))
+        raise UsageError(f"slope between {', '.join(map(str, question))}: the campaign measured {known}")
+    if len(view.plan.concurrencies) < 2:
+        return ()
+    blocks = {v: _usable_blocks(view, v) for v in view.variants}
+    return tuple(throughput_curve(view.plan, view.cells, v, question) for v in view.variants if blocks[v] >= MIN_BLOCKS)
+
+
+def _usable_blocks(view: CampaignView, variant: str) -> int:
+    cells = [c for c in view.cells if c.variant == variant]
+    void = {c.block for c in cells if not c.valid}
+    levels = {b: {c.concurrency for c in cells if c.block == b} for b in {c.block for c in cells} - void}
+    return sum(found == set(view.plan.concurrencies) for found in levels.values())
+
+
+def answer_grid(curves: Sequence[ThroughputCurve]) -> Grid:
+    """The answer per variant, with its interval, and the step from each concurrency to the next."""
+    if not curves:
+        return Grid("Does throughput keep rising?", (), ())
+    asked = curves[0].answer
+    steps = tuple(f"{s.start} to {s.end}, %" for s in curves[0].steps)
+    answer = f"{asked.start} to {asked.end}"
+    numeric = (f"{answer}, %", "tok/s per added stream", *steps)
+    rows = tuple(
+        (c.variant, c.answer.trend, _change(c.answer), _per_stream(c), knee_words(c), *map(_change, c.steps))
+        for c in curves
+    )
+    columns = ("variant", f"C={answer}", numeric[0], numeric[1], "knee", *steps)
+    return Grid("Does throughput keep rising?", columns, rows, frozenset(numeric))
+
+
+def _change(change: Change) -> str:
+    return f"{signed(change.change_pct)} ({interval(change.low_pct, change.high_pct)})"
+
+
+def _per_stream(curve: ThroughputCurve) -> str:
+    slope, low, high = curve.per_stream
+    return f"{signed(slope, 2)} ({interval(low, high, 2)})"
+
+
+def knee_words(curve: ThroughputCurve) -> str:
+    """Where the curve bends, or that it does not."""
+    return f"C={curve.knee}" if curve.knee else f"none up to {max(curve.tokens_per_s)}"
+
+
+def answers(curves: Iterable[ThroughputCurve]) -> tuple[str, ...]:
+    """One sentence a variant: 'v1 rises from C=48 to 96 by 39.9 % (39.2 to 40.6); knee at C=80'."""
+    return tuple(_answer(c) for c in curves)
+
+
+def _answer(curve: ThroughputCurve) -> str:
+    a = curve.answer
+    words = {"rises": "rises", "falls": "falls", "flat": "is flat", "undecided": "may rise or fall"}[a.trend]
+    bend = f"knee at C={curve.knee}" if curve.knee else f"no knee up to C={max(curve.tokens_per_s)}"
+    rate = number(abs(curve.per_stream[0]), 2)
+    return (
+        f"{curve.variant} {words} from C={a.start} to {a.end}: {_change(a)} %, {rate} tok/s "
+        f"{'less' if curve.per_stream[0] < 0 else 'more'} per added stream; {bend}"
+    )
