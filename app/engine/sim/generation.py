@@ -96,7 +96,8 @@ def _prompt(api: Api, data: dict[str, Any]) -> tuple[str, ...]:
             raise UsageError("messages must be a non-empty list")
         contents = " ".join(str(m.get("content") or "") for m in messages if isinstance(m, dict))
         return (*contents.split(), *("<template>",) * CHAT_TEMPLATE_TOKENS)
-    value = data.get("prompt") if api == "completions" else data.get("text", data.get("input_ids"))
+    names = ("prompt",) if api == "completions" else ("text", "input_ids")
+    value = next((data[n] for n in names if data.get(n) is not None), None)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
         value = value[0]
     if isinstance(value, str):

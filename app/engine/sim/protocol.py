@@ -31,6 +31,7 @@ class Request:
     headers: dict[str, str]
     body: bytes
     received_ns: int
+    keep_alive: bool
 
 
 Handler = Callable[[Request, "Connection"], None]
@@ -125,7 +126,6 @@ class Connection(asyncio.Protocol):
         if len(self._queue) >= MAX_PIPELINED:
             self._transport.abort()
             return
-        self._keep_alive = self._parser.should_keep_alive()
         url = httptools.parse_url(self._incoming.url)
         self._queue.append(
             Request(
@@ -135,6 +135,7 @@ class Connection(asyncio.Protocol):
                 headers=self._incoming.headers,
                 body=bytes(self._incoming.body),
                 received_ns=time.monotonic_ns(),
+                keep_alive=self._parser.should_keep_alive(),
             )
         )
         self._next()
@@ -229,7 +230,9 @@ class Connection(asyncio.Protocol):
         if self._busy or not self._queue or self._transport.is_closing():
             return
         self._busy = True
-        self._handler(self._queue.popleft(), self)
+        request = self._queue.popleft()
+        self._keep_alive = request.keep_alive
+        self._handler(request, self)
 
     def _count_head(self, size: int) -> None:
         self._incoming.head_bytes += size

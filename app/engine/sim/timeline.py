@@ -152,14 +152,16 @@ def _framed(shape: Shape, writes: Iterable[Write]) -> Iterator[Write]:
     if shape.framing == "glued":
         yield from _glued(shape.glue, writes)
         return
+    before_ms = 0.0
     for write in writes:
         cuts = _cuts(shape, write.data)
         pieces = [write.data[a:b] for a, b in zip([0, *cuts], [*cuts, len(write.data)], strict=True)]
-        # The piece that completes the event leaves on time; those before it leave earlier.
-        early = shape.split_gap_ms * (len(pieces) - 1)
+        # The piece that completes the event leaves on time; those before it leave earlier, but after the event before.
+        early_ms = write.at_ms - shape.split_gap_ms * (len(pieces) - 1)
         for i, piece in enumerate(pieces[:-1]):
-            yield Write(max(0.0, write.at_ms - early + i * shape.split_gap_ms), piece)
+            yield Write(max(before_ms, early_ms + i * shape.split_gap_ms), piece)
         yield replace(write, data=pieces[-1])
+        before_ms = write.at_ms
 
 
 def _cuts(shape: Shape, data: bytes) -> list[int]:

@@ -76,8 +76,8 @@ class Running:
         """Sends a POST and leaves the connection to the test."""
         data = json.dumps(body).encode()
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=10)
-        head = f"POST {path} HTTP/1.1\r\nhost: x\r\n{headers}content-length: {len(data)}\r\n\r\n"
-        connection.sendall(head.encode() + data)
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{headers}"
+        connection.sendall(f"{head}content-length: {len(data)}\r\n\r\n".encode() + data)
         return connection
 
 

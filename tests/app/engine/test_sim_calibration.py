@@ -93,7 +93,7 @@ def test_wrong_file_is_refused_with_its_line(tmp_path: Path, old: str, new: str,
 
 def test_missing_group_is_named(tmp_path: Path) -> None:
     path = edited(tmp_path, "answers:", "replies:")
-    with pytest.raises(VariantError, match="unknown key 'replies'; allowed: .*answers"):
+    with pytest.raises(VariantError, match=r"unknown key 'replies'; allowed: .*answers"):
         read_calibration(path)
 
 

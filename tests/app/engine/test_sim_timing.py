@@ -52,7 +52,7 @@ def test_selector_that_passes_the_file_by_has_its_own_timing(shipped: Calibratio
 
 
 def test_selector_without_timing_is_refused(shipped: Calibration) -> None:
-    with pytest.raises(UsageError, match="unknown selector in .* 'flashmla'; known: flashinfer, triton"):
+    with pytest.raises(UsageError, match=r"unknown selector in .* 'flashmla'; known: flashinfer, triton"):
         select(shipped, "flashmla", None, KERNEL, "0")
 
 
