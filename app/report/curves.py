@@ -30,19 +30,21 @@ def _usable_blocks(view: CampaignView, variant: str) -> int:
 
 
 def answer_grid(curves: Sequence[ThroughputCurve]) -> Grid:
-    """The answer per variant, with its interval, and the step from each concurrency to the next."""
-    if not curves:
-        return Grid("Does throughput keep rising?", (), ())
-    asked = curves[0].answer
-    steps = tuple(f"{s.start} to {s.end}, %" for s in curves[0].steps)
-    answer = f"{asked.start} to {asked.end}"
-    numeric = (f"{answer}, %", "tok/s per added stream", *steps)
+    """The answer per variant, with its interval."""
+    asked = f"C={curves[0].answer.start} to {curves[0].answer.end}" if curves else ""
+    numeric = (f"{asked}, %", "tok/s per added stream")
+    rows = tuple((c.variant, c.answer.trend, _change(c.answer), _per_stream(c), _knee(c)) for c in curves)
+    return Grid("Does throughput keep rising?", ("variant", asked, *numeric, "knee"), rows, frozenset(numeric))
+
+
+def step_grid(curves: Sequence[ThroughputCurve]) -> Grid:
+    """The change from each concurrency to the next, a column a variant."""
+    names = tuple(c.variant for c in curves)
     rows = tuple(
-        (c.variant, c.answer.trend, _change(c.answer), _per_stream(c), knee_words(c), *map(_change, c.steps))
-        for c in curves
+        (f"{steps[0].start} to {steps[0].end}", *(f"{s.trend} {_change(s)}" for s in steps))
+        for steps in zip(*(c.steps for c in curves), strict=True)
     )
-    columns = ("variant", f"C={answer}", numeric[0], numeric[1], "knee", *steps)
-    return Grid("Does throughput keep rising?", columns, rows, frozenset(numeric))
+    return Grid("Change of tok/s from one concurrency to the next, %", ("C", *names), rows, frozenset(names))
 
 
 def _change(change: Change) -> str:
@@ -54,8 +56,7 @@ def _per_stream(curve: ThroughputCurve) -> str:
     return f"{signed(slope, 2)} ({interval(low, high, 2)})"
 
 
-def knee_words(curve: ThroughputCurve) -> str:
-    """Where the curve bends, or that it does not."""
+def _knee(curve: ThroughputCurve) -> str:
     return f"C={curve.knee}" if curve.knee else f"none up to {max(curve.tokens_per_s)}"
 
 

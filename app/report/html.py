@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from app.report import conclusions, evidence, figures_effect, figures_load, provenance, wording
 from app.report.campaign_view import CampaignView
-from app.report.curves import answer_grid, answers, throughput_curves
+from app.report.curves import answer_grid, answers, step_grid, throughput_curves
 from app.report.predictions import Prediction, predictions
 from app.report.same_code import find_same_code
 from app.report.streams import Stream, pooled_gaps, read_streams
@@ -51,6 +51,7 @@ def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, An
         "grids": {
             "origin": provenance.origin_grid(view),
             "answers": answer_grid(curves),
+            "steps": step_grid(curves),
             "proof": evidence.proof_grid(view),
             "gate": evidence.gate_grid(view),
             "resources": evidence.resources_grid(view),
