@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -109,7 +109,7 @@ def judge(plan: Plan, cells: Iterable[Cell], facts: Facts) -> Verdict:
     verdicts = tuple(_judge_variant(plan, table, c, facts) for c in contrasts)
     void = _void_blocks(contrasts)
     cited = calibration.read_table()
-    rows = {v.variant: cited.cite(plan.design, len(v.blocks)) for v in verdicts}
+    rows = {v.variant: cited.cite(plan.design, len(v.blocks)) for v in verdicts if v.decision != "invalid"}
     return Verdict(
         schema=SCHEMA,
         campaign=facts.campaign,
@@ -120,7 +120,7 @@ def judge(plan: Plan, cells: Iterable[Cell], facts: Facts) -> Verdict:
         delta=plan.delta,
         design=plan.design,
         interim=interim,
-        headline=_headline(plan, facts, contrasts, void, verdicts),
+        headline=(*_headline(plan, facts, contrasts, void), *_uncalibrated(rows), *map(_told, verdicts)),
         blocks_planned=plan.blocks,
         blocks_used=min(len(c.blocks) for c in contrasts),
         blocks_void=void,
@@ -211,17 +211,17 @@ def _invalid(plan: Plan, contrast: Contrast, own: VariantFacts, control: Variant
 
 
 def _decision(plan: Plan, levels: tuple[Level, ...], accept: bool, reject: bool) -> tuple[Decision, str]:
-    count = len(levels)
     margin = f"{100 * plan.delta:g} %"
+    everywhere = f"at all {len(levels)} concurrencies" if len(levels) > 1 else f"at C={_listed(levels)}"
     if reject:
         return "reject", f"worse than -{margin} at C={_listed([x for x in levels if x.regressed])}"
     if accept:
         better = _listed([x for x in levels if x.outcome == "better"])
-        return "accept", f"better at C={better} and non-inferior within {margin} at all {count} concurrencies"
+        return "accept", f"better at C={better} and non-inferior within {margin} {everywhere}"
     if modes := [x for x in levels if x.modes]:
         return "undecided", f"two modes in the runs at C={_listed(modes)}: no mean speaks for both"
     if all(x.outcome == "equivalent" for x in levels):
-        return "undecided", f"equivalent within {margin} at all {count} concurrencies: no gain, no loss"
+        return "undecided", f"equivalent within {margin} {everywhere}: no gain, no loss"
     if open_levels := [x for x in levels if not x.noninferior]:
         return "undecided", f"not shown to be non-inferior within {margin} at C={_listed(open_levels)}"
     return "undecided", f"non-inferior within {margin} everywhere, better nowhere"
@@ -244,23 +244,27 @@ def _void_blocks(contrasts: list[Contrast]) -> tuple[dict[str, Any], ...]:
     return tuple(found[b] for b in sorted(found))
 
 
-def _headline(
-    plan: Plan,
-    facts: Facts,
-    contrasts: list[Contrast],
-    void: tuple[dict[str, Any], ...],
-    verdicts: tuple[VariantVerdict, ...],
-) -> tuple[str, ...]:
-    lines = ["SIMULATED: timing comes from a calibration file, not from a GPU"] if facts.simulated else []
+def _headline(plan: Plan, facts: Facts, contrasts: list[Contrast], void: tuple[dict[str, Any], ...]) -> Iterator[str]:
+    if facts.simulated:
+        yield "SIMULATED: timing comes from a calibration file, not from a GPU"
     if void:
         blocks = ", ".join(str(v["block"]) for v in void)
-        lines.append(f"{len(void)} of {plan.blocks} blocks void, dropped for both arms: {blocks}")
+        yield f"{len(void)} of {plan.blocks} blocks void, dropped for both arms: {blocks}"
     missing = max(len(c.unmeasured) for c in contrasts)
     if missing:
-        lines.append(f"{missing} of {plan.blocks} blocks not measured yet: NOT A VERDICT")
+        yield f"{missing} of {plan.blocks} blocks not measured yet: NOT A VERDICT"
     if plan.design == "single":
-        lines.append(_single_design(contrasts))
-    return (*lines, *(f"{v.variant} against {v.control}: {v.decision} ({v.reason})" for v in verdicts))
+        yield _single_design(contrasts)
+
+
+def _uncalibrated(rows: Mapping[str, calibration.Cited | None]) -> Iterator[str]:
+    unknown = [variant for variant, row in rows.items() if row is None]
+    if unknown:
+        yield f"error rates were not calibrated for this number of blocks: {', '.join(unknown)}"
+
+
+def _told(v: VariantVerdict) -> str:
+    return f"{v.variant} against {v.control}: {v.decision} ({v.reason})"
 
 
 def _single_design(contrasts: list[Contrast]) -> str:
@@ -269,7 +273,7 @@ def _single_design(contrasts: list[Contrast]) -> str:
     return f"one start per variant and block: linear drift is estimated and removed at the cost of one block{lost}"
 
 
-def _listed(levels: list[Level]) -> str:
+def _listed(levels: Iterable[Level]) -> str:
     return ",".join(str(x.concurrency) for x in levels)
 
 

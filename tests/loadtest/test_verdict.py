@@ -236,6 +236,12 @@ def test_latency_changes_stand_beside_without_a_verdict() -> None:
     assert tpot == pytest.approx([100 * (1 / 1.1 - 1)] * 6, abs=1.5)
 
 
+def test_an_uncalibrated_number_of_blocks_is_told() -> None:
+    verdict = verdict_on(NONE, plan_of(3))
+    assert verdict.calibration["rows"] == {"changed": None}
+    assert "not calibrated for this number of blocks: changed" in verdict.headline[1]
+
+
 def test_verdict_cites_the_table_of_its_own_error_rates() -> None:
     cited = verdict_on(NONE).calibration
     row = cited["rows"]["changed"]
