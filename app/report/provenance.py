@@ -20,6 +20,7 @@ def _origins(view: CampaignView) -> Iterator[tuple[str, str]]:
             "simulated",
             "every rate, latency and effect: the engine behind the router keeps time by a calibration file",
         )
+        yield "reported", "what the calibration takes from the reference campaign; the file names each number's source"
         yield "measured", "the client, the router, the clock and the processes: these are real, on this host"
     else:
         yield "measured", f"every rate, latency and effect, on {_cards(view)}"

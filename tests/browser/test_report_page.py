@@ -48,7 +48,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_page_opens_without_a_word_on_the_console(browser: webdriver.Chrome, page: str) -> None:
     browser.get(page)
     assert browser.find_element("css selector", "h1").text == "v1 is rejected; v2 is undecided"
-    assert browser.get_log("browser") == []
+    assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("width", [390, 768, 1280])
