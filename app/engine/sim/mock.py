@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from app.engine.sim.clock import WallClock
 from app.engine.sim.generation import Generation
 from app.engine.sim.metrics import Counters, Gauges
-from app.engine.sim.protocol import Connection
+from app.engine.sim.protocol import Connection, frame
 from app.engine.sim.shapes import Script, Shape
 from app.engine.sim.streams import error_body, renderer, words
 from app.engine.sim.timeline import Write, answer_tokens, timeline, token_times_ms
@@ -112,16 +112,14 @@ class Player:
     def _plan(self, write: Write) -> None:
         # Shapes are written in wall milliseconds whatever the time scale: the client under test runs on the wall clock.
         when_s = self.start_s + write.at_ms / MS_PER_S * self.clock.time_scale
-        self.clock.at(when_s, lambda planned_s: self._play(planned_s, write))
+        chunk = frame(write.data) if write.data and self.connection.chunked else write.data
+        self.clock.at(when_s, lambda planned_s: self._play(planned_s, write, chunk))
 
-    def _play(self, planned_s: float, write: Write) -> None:
+    def _play(self, planned_s: float, write: Write, chunk: bytes) -> None:
         if self.lost:
             return
-        if write.data:
-            sent_ns = self.connection.send_chunk(write.data)
-            self.clock.afterwards(lambda: self._book(planned_s, sent_ns, write))
-        elif write.then:
-            self._stop(write.then)
+        sent_ns = self.connection.send(chunk) if chunk else 0
+        self.clock.afterwards(lambda: self._book(planned_s, sent_ns, write))
 
     def _book(self, planned_s: float, sent_ns: int, write: Write) -> None:
         planned_ns = self.clock.monotonic_ns(planned_s)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,9 +84,14 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], port: int, ready: str = "/health") -> Iterator[Running]:
-    """Runs a command until it answers 200 on `ready`; stopped on leaving."""
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def running(
+    command: Sequence[str], port: int, ready: str = "/health", env: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Running]:
+    """Runs a command, yields once it answers 200 on `ready`, stops it on leaving; env is added to this process's."""
+    everything = {**os.environ, **env}
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=everything, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     try:
         wait_for_ok(f"http://127.0.0.1:{port}{ready}", process)
         yield Running(process, port)

@@ -5,68 +5,21 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.engine.sim.options import CALIBRATION
-from tests.app.engine.running import Running, engine_command, events, free_ports, running, write_kernel
+from tests.app.engine.pd import Stack, role_command, stack
+from tests.app.engine.running import Running, events, free_ports, running, write_kernel
 
 SCALE = 20
+OPTIONS = ["--time-scale", str(SCALE), "--noise", "none", "--truth", "memory"]
 STREAM = {"model": "m", "max_tokens": 8, "ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
-
-
-@dataclass(frozen=True)
-class Stack:
-    """A prefill, a decode and a router on loopback."""
-
-    prefill: Running
-    decode: Running
-    router: Running
-    ports: dict[str, int]
-
-
-def role_command(role: str, ports: dict[str, int], kernel: Path, *more: str) -> list[str]:
-    options = ["--role", role, "--port", str(ports[role]), "--bootstrap-port", str(ports["bootstrap"])]
-    options += ["--kernel-file", str(kernel), "--time-scale", str(SCALE), "--noise", "none", "--truth", "memory"]
-    options += ["--calibration", str(kernel.with_name("calibration.yaml"))]
-    return engine_command(*options, *more)
-
-
-def router_command(ports: dict[str, int]) -> list[str]:
-    command = [sys.executable, "-m", "sglang_router.launch_router", "--pd-disaggregation"]
-    command += ["--prefill", f"http://127.0.0.1:{ports['prefill']}", str(ports["bootstrap"])]
-    command += [
-        "--decode",
-        f"http://127.0.0.1:{ports['decode']}",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(ports["router"]),
-    ]
-    command += ["--policy", "round_robin", "--disable-retries", "--worker-startup-timeout-secs", "3600"]
-    command += ["--health-check-timeout-secs", "30", "--health-check-interval-secs", "10"]
-    command += ["--request-timeout-secs", "1800", "--prometheus-host", "127.0.0.1"]
-    return [*command, "--prometheus-port", str(ports["prometheus"]), "--log-level", "warn"]
-
-
-@contextlib.contextmanager
-def stack(kernel: Path, *decode_options: str) -> Iterator[Stack]:
-    names = ("prefill", "decode", "router", "bootstrap", "prometheus")
-    ports = dict(zip(names, free_ports(len(names)), strict=True))
-    with contextlib.ExitStack() as services:
-        prefill = services.enter_context(running(role_command("prefill", ports, kernel), ports["prefill"]))
-        decode = services.enter_context(
-            running(role_command("decode", ports, kernel, *decode_options), ports["decode"])
-        )
-        router = services.enter_context(running(router_command(ports), ports["router"], ready="/readiness"))
-        yield Stack(prefill, decode, router, ports)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +34,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pd(kernel: Path) -> Iterator[Stack]:
-    with stack(kernel) as started:
+    with stack(kernel, OPTIONS, OPTIONS) as started:
         yield started
 
 
@@ -128,7 +81,7 @@ def test_many_streams_at_once_share_the_batch(pd: Stack) -> None:
 
 
 def test_kv_that_runs_out_puts_requests_out_and_still_gives_every_token(kernel: Path) -> None:
-    with stack(kernel, "--max-total-tokens", "2048", "--page-size", "16") as small:
+    with stack(kernel, OPTIONS, [*OPTIONS, "--max-total-tokens", "2048", "--page-size", "16"]) as small:
         bodies = [{**STREAM, "max_tokens": 600, "prompt": prompt(f"k{i}-", 200)} for i in range(5)]
         with ThreadPoolExecutor(5) as pool:
             answers = list(pool.map(lambda b: small.router.post("/v1/completions", b)[1], bodies))
@@ -185,26 +138,26 @@ def test_bootstrap_port_answers_health_and_drops_nonsense(pd: Stack) -> None:
 
 
 def test_prefill_that_dies_fails_waiting_decodes_at_once_and_may_come_back(kernel: Path) -> None:
-    with stack(kernel) as mine, ThreadPoolExecutor(1) as pool:
+    with stack(kernel, OPTIONS, OPTIONS) as mine, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(mine.decode.post, "/v1/completions", {**STREAM, "prompt": "a", **room(mine.ports, 5)})
         while mine.decode.metric("sglang:num_decode_transfer_queue_reqs") != 1:
             time.sleep(0.01)
         mine.prefill.process.kill()
+        mine.prefill.process.wait()
         status, text = waiting.result(timeout=5)
         assert (status, events(text)[0]["error"]["code"]) == (200, 500)
         assert "Lost connection with prefill" in text
         assert (
             "Could not fetch prefill" in mine.decode.post("/v1/completions", {"prompt": "a", **room(mine.ports, 6)})[1]
         )
-        mine.prefill.process.wait()
-        with running(role_command("prefill", mine.ports, kernel), mine.ports["prefill"]):
+        with running(role_command("prefill", mine.ports, kernel, OPTIONS), mine.ports["prefill"]):
             assert mine.router.post("/v1/completions", {**STREAM, "prompt": "b"})[1].endswith("data: [DONE]\n\n")
 
 
 def test_decode_restarted_under_another_kernel_runs_at_its_speed(pd: Stack, kernel: Path) -> None:
     ports = {**pd.ports, "decode": free_ports(1)[0]}
     slower = write_kernel(kernel.with_name("slower.py"), (16, 8, 2))
-    with running(role_command("decode", ports, slower, "--variant", "pinned"), ports["decode"]) as decode:
+    with running(role_command("decode", ports, slower, [*OPTIONS, "--variant", "pinned"]), ports["decode"]) as decode:
         assert step_s(pd, decode, 900) / step_s(pd, pd.decode, 901) == pytest.approx(1 / 0.84, rel=1e-3)
 
 
