@@ -189,7 +189,8 @@ class Driver:
 
 
 def _has_output(exchange: Exchange) -> bool:
-    return exchange.status == 200 and len(exchange.stamps) > 0
+    # The first read may hold no more than the response's head.
+    return exchange.status == 200 and len(exchange.stamps) > 1
 
 
 def request_body(order: StartOrder, prompt: str, output_tokens: int) -> dict[str, Any]:

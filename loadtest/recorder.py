@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadtest.client import Exchange
+from loadtest.framing import deframe
 from loadtest.prompts import Prompt
 from loadtest.reply import Reply, read_reply
 from loadtest.rows import Row
@@ -15,7 +17,9 @@ from loadtest.sse import Stream, parse_stream
 
 # Bytes of responses kept unparsed; beyond it the oldest are turned into rows between levels.
 RAW_LIMIT = 1 << 30
-GLANCE_BYTES = 1500
+GLANCE_READS = 5
+_CHUNK_HEAD = re.compile(rb"[0-9a-fA-F]+\r\n")
+_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ class Recorder:
     def add(self, sent: Sent) -> None:
         """Keeps a finished request."""
         self._unparsed.append(sent)
-        self.raw_bytes += len(sent.exchange.body)
+        self.raw_bytes += sent.exchange.size
 
     def relieve(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Parses what is kept when it has grown past the limit; meant for the pause between two windows."""
@@ -60,7 +64,7 @@ class Recorder:
         batch, self._unparsed = self._unparsed, []
         for sent in batch:
             self._rows.append(row_of(sent, self._worker))
-            self.raw_bytes -= len(sent.exchange.body)
+            self.raw_bytes -= sent.exchange.size
             sleep(0)
 
 
@@ -95,10 +99,14 @@ def row_of(sent: Sent, worker: int = 0) -> Row:
 
 
 def reply_of(exchange: Exchange) -> Reply:
-    """The reply in an exchange's bytes; empty unless the server said 200."""
+    """The reply in an exchange's reads; empty unless the server said 200."""
     if exchange.status != 200:
         return Reply()
-    return read_reply(parse_stream(bytes(exchange.body), exchange.ends))
+    body = deframe(exchange.reads)
+    reply = read_reply(parse_stream(body.data, body.ends))
+    if not body.whole and not exchange.error_kind:
+        return replace(reply, error_kind="bad_framing", error="the response ended before its last chunk")
+    return reply
 
 
 def glance(exchange: Exchange) -> Reply:
@@ -106,13 +114,14 @@ def glance(exchange: Exchange) -> Reply:
 
     Its reads are the first content event and those of the last few; its tokens are not the whole output.
     """
-    body = exchange.body
-    if exchange.status != 200 or len(body) <= 2 * GLANCE_BYTES:
+    reads = exchange.reads
+    cut = next((i for i in range(len(reads) - GLANCE_READS, GLANCE_READS, -1) if _CHUNK_HEAD.match(reads[i])), None)
+    if exchange.status != 200 or cut is None:
         return reply_of(exchange)
-    start = max(0, body.rfind(b"\n\n", 0, len(body) - GLANCE_BYTES) + 2)
-    head = parse_stream(bytes(body[:GLANCE_BYTES]), exchange.ends)
-    tail = parse_stream(bytes(body[start:]), exchange.ends, start)
-    return read_reply(Stream((*head.events, *tail.events), tail.tail))
+    head, tail = deframe(reads[:GLANCE_READS]), deframe([_CHUNKED, *reads[cut:]])
+    first = parse_stream(head.data, head.ends)
+    last = parse_stream(tail.data, tail.ends, cut - 1)
+    return read_reply(Stream((*first.events, *last.events), last.tail))
 
 
 def fault(exchange: Exchange, reply: Reply, requested: int) -> tuple[str, str]:
@@ -124,7 +133,7 @@ def fault(exchange: Exchange, reply: Reply, requested: int) -> tuple[str, str]:
     if exchange.error_kind:
         return exchange.error_kind, exchange.error
     if exchange.status != 200:
-        return "http_status", f"HTTP {exchange.status}: {bytes(exchange.body[:120])!r}"
+        return "http_status", f"HTTP {exchange.status}: {deframe(exchange.reads).data[:120]!r}"
     if reply.error_kind:
         return reply.error_kind, reply.error
     if reply.finish_reason != "length":

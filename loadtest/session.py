@@ -101,7 +101,7 @@ def feed_locust(environment: Any, sent: Sent) -> None:
         request_type="stream",
         name=f"E2E C={sent.lease.concurrency}",
         response_time=(end - exchange.sent_ns) / 1e6,
-        response_length=len(exchange.body),
+        response_length=exchange.size,
         exception=RuntimeError(f"{kind}: {error}") if kind else None,
         context={},
     )

@@ -30,17 +30,17 @@ class Stream:
     tail: bytes
 
 
-def parse_stream(body: bytes, read_ends: Sequence[int], start: int = 0) -> Stream:
+def parse_stream(body: bytes, read_ends: Sequence[int], first_read: int = 0) -> Stream:
     """Splits a body into events; read_ends[i] is the number of body bytes present after the i-th read.
 
-    start: offset of `body` in the whole response, when only a part of it is given.
+    first_read: index of the first of these reads in the whole response, when only a part of it is given.
     """
     blocks, rest = _blocks(body)
     events = []
     for block, end in blocks:
         data, name = _fields(block)
         if data is not None:
-            events.append(Event(data, bisect_left(read_ends, start + end), name))
+            events.append(Event(data, first_read + bisect_left(read_ends, end), name))
     return Stream(tuple(events), body[rest:])
 
 

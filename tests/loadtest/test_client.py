@@ -16,6 +16,7 @@ import pytest
 from app.errors import UsageError
 from loadtest.client import Exchange, StreamClient, http_request
 from loadtest.driver import request_body
+from loadtest.framing import deframe
 from loadtest.order import StartOrder
 from loadtest.recorder import reply_of
 
@@ -56,7 +57,7 @@ def test_stamps_rise_and_every_token_has_one(mock_url: str, client_of: ClientOf)
     reply = reply_of(one)
     assert (one.status, one.error_kind, sum(reply.tokens)) == (200, "", 20)
     assert all(a <= b for a, b in pairwise([one.sent_ns, *one.stamps, one.ended_ns]))
-    assert all(a < b for a, b in pairwise(one.ends))
+    assert len(one.stamps) == len(one.reads)
 
 
 def test_tokens_are_not_glued_together_by_the_reader(mock_url: str, client_of: ClientOf) -> None:
@@ -157,7 +158,7 @@ def test_split_terminal_chunk_ends_the_response(raw_server: Callable[[bytes], st
     url = raw_server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n0\r\n\r\n\r\n0\r\n\r\n")
     one = exchange(url)
     run(client_of(url), one)
-    assert bytes(one.body) == b"0\r\n\r\n"
+    assert (deframe(one.reads).data, one.error_kind) == (b"0\r\n\r\n", "")
 
 
 @pytest.mark.parametrize("url", ["https://x", "router:8000", "", "http://"])
