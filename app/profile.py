@@ -19,7 +19,7 @@ from app.upstream import fetch_base
 from app.variants import ROOT, load_variants
 from kernels.resources import Resources
 from kernels.signature import Signature, load_signature
-from kernels.trace import LaunchGroup, TraceError, read_launches
+from kernels.trace import Device, LaunchGroup, TraceError, read_device, read_launches
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,11 +42,14 @@ class ProfileReport:
     gate: GateReport
     heads: int
     matches: tuple[Match, ...]
+    device: Device | None = None
 
     @property
     def faults(self) -> tuple[str, ...]:
         """Why the trace belongs to another build, one phrase a kind of launch; empty when it is of this one."""
-        return tuple(match.fault for match in self.matches if match.fault)
+        other = self.device is not None and self.device.arch != self.gate.arch
+        where = (f"recorded on {self.device.name}, sm_{self.device.arch}",) if other and self.device else ()
+        return (*where, *(match.fault for match in self.matches if match.fault))
 
     def require(self) -> None:
         """Raise ProofError when the trace is not of this build."""
@@ -60,6 +63,7 @@ class ProfileReport:
         """A plain mapping: the launches, what each is of the variant, and what the gate predicted."""
         return {
             "trace": str(self.trace),
+            "device": asdict(self.device) if self.device else None,
             "heads": self.heads,
             "same_build": not self.faults,
             "launches": [
@@ -120,14 +124,14 @@ def profile_variant(
         raise UsageError(f"variant {name} runs no kernel of the file; there is nothing to compare a trace with")
     launched = heads or gate.geometry.local_heads
     if trace is None:
-        trace = out or Path(tempfile.mkdtemp()) / f"{name}.json"
+        trace = out or ROOT / "runs" / "traces" / f"{name}.json"
         _record(name, trace, launched, batch, release)
     try:
-        groups = read_launches(trace, gate.kernel)
+        device, groups = read_device(trace), read_launches(trace, gate.kernel)
     except TraceError as error:
         raise ProofError(str(error)) from error
     matches = match_launches(groups, gate.resources, load_signature(gate.kernel), launched)
-    return ProfileReport(trace, gate, launched, matches)
+    return ProfileReport(trace, gate, launched, matches, device)
 
 
 def run_profile(name: str, *, as_json: bool = False, **options: Any) -> int:
@@ -168,8 +172,9 @@ def _grid_fault(grid: tuple[int, int, int], signature: Signature, heads: int) ->
             return f"launched for {size} heads, not for {heads} (grid {_axes(grid)})"
         if "head_blocks" in axis:
             blocks = -(-heads // int(signature.constants.get("BLOCK_H", 1)))
-            if size % blocks:
-                return f"{size} programs are not a multiple of the {blocks} head blocks of {heads} heads"
+            # An axis that several counts share can only be a multiple.
+            if size % blocks or (axis == "head_blocks" and size != blocks):
+                return f"{size} programs along {axis} do not fit the {blocks} head blocks of {heads} heads"
     return ""
 
 
@@ -177,24 +182,18 @@ def _axes(axes: tuple[int, int, int]) -> str:
     return "x".join(map(str, axes))
 
 
-def _record(name: str, trace: Path, heads: int, batch: int, release: str | None) -> None:
+def _patched_text(name: str, release: str | None) -> str:
     variant = load_variants().get(name)
-    base = fetch_base(release, module=variant.target.module if variant.target else None)
+    return patch_kernel(fetch_base(release, module=variant.target.module if variant.target else None), variant).text
+
+
+def _record(name: str, trace: Path, heads: int, batch: int, release: str | None) -> None:
     trace.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
-        file.write(patch_kernel(base, variant).text)
+        file.write(_patched_text(name, release))
         file.flush()
-        command = [
-            sys.executable,
-            "-m",
-            "kernels.record",
-            file.name,
-            str(trace),
-            "--heads",
-            str(heads),
-            "--batch",
-            str(batch),
-        ]
+        options = ["--heads", str(heads), "--batch", str(batch)]
+        command = [sys.executable, "-m", "kernels.record", file.name, str(trace), *options]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +46,28 @@ class LaunchGroup:
         return self.total_us / self.count
 
 
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The GPU that a trace was recorded on; arch as in 120 for compute capability 12.0."""
+
+    name: str
+    arch: int
+
+
+def read_device(path: Path) -> Device | None:
+    """The first GPU that a trace's head names; None where it names none before its events."""
+    with _whole(path), _opened(path) as file:
+        facts: dict[str, Any] = {}
+        for prefix, kind, value in ijson.parse(file, use_float=True):
+            if prefix.startswith(("traceEvents", "item")) or (prefix, kind) == ("deviceProperties.item", "end_map"):
+                break
+            if prefix.startswith("deviceProperties.item."):
+                facts[prefix.removeprefix("deviceProperties.item.")] = value
+    if "computeMajor" not in facts or "computeMinor" not in facts:
+        return None
+    return Device(str(facts.get("name", "")), 10 * int(facts["computeMajor"]) + int(facts["computeMinor"]))
+
+
 def read_launches(path: Path, kernel: str) -> list[LaunchGroup]:
     """The launches of `kernel` in a trace (.json or .json.gz), grouped by kind, those with most GPU time first.
 
@@ -81,18 +104,23 @@ def _name_of(kernel: str) -> re.Pattern[str]:
 
 def _kernel_events(path: Path) -> Iterator[Mapping[str, Any]]:
     read = 0
-    try:
-        with _opened(path) as file:
-            for event in ijson.items(file, _events_at(file), use_float=True):
-                read += 1
-                if isinstance(event, dict) and event.get("cat") == "kernel":
-                    yield event
-    except (ijson.JSONError, EOFError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path} is no whole JSON trace (after {read} events: {error}); record it again") from error
-    except OSError as error:
-        raise TraceError(f"cannot read trace {path}: {error}") from error
+    with _whole(path), _opened(path) as file:
+        for event in ijson.items(file, _events_at(file), use_float=True):
+            read += 1
+            if isinstance(event, dict) and event.get("cat") == "kernel":
+                yield event
     if not read:
         raise TraceError(f"{path} has no traceEvents; give a trace as the torch profiler exports it")
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ijson.JSONError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        raise TraceError(f"{path} is no whole JSON trace ({error}); record it again") from error
+    except OSError as error:
+        raise TraceError(f"cannot read trace {path}: {error}") from error
 
 
 @contextmanager
