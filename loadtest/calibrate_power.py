@@ -8,13 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from loadtest import power
-from loadtest.calibrate import ALPHA, BATCH, DELTA, LEVELS
+from loadtest.calibrate import ALPHA, BATCH, LEVELS
 from loadtest.contrast import block_differences
 from loadtest.forecast import Pilot
 from loadtest.modes import find_modes
 from loadtest.plan import Plan
-from loadtest.rules import decide
-from loadtest.stats import Floats, analyse, fit_effect
+from loadtest.stats import Floats, fit_effect, holm, two_sided
 from loadtest.virtual import Campaigns, Noise, simulate
 
 QUIET = Noise("start noise .5 %")
@@ -81,9 +80,9 @@ def _found(noise: Noise, effect: float, blocks: int, campaigns: int, rng: np.ran
     found = 0
     for seed, n in _batches(campaigns):
         rates, _ = _draw(noise, effect, blocks, n, seed, rng).arms("changed")
-        a = analyse(block_differences(rates), None, ALPHA, DELTA)
-        rules = decide(a, find_modes(rates).bimodal, ALPHA, DELTA)
-        found += int((rules.worse if effect < 0 else rules.better)[:, LAST].sum())
+        f = fit_effect(block_differences(rates))
+        shown = (holm(two_sided(f)) <= ALPHA) & ~find_modes(rates).bimodal & (np.sign(f.effect) == np.sign(effect))
+        found += int(shown[:, LAST].sum())
     return found
 
 
