@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import RecordsError
 from loadtest import calibrate, calibration, calibration_report
-from loadtest.calibrate import NOISES, Row, broken_promises, measure
+from loadtest.calibrate import NOISES, broken_promises, measure
 from loadtest.calibrate_power import PlannedPower, broken_plans, calibrate_power
 from loadtest.calibration_report import BEGIN, END, Calibration, write
 from loadtest.modes import find_modes
