@@ -15,8 +15,8 @@ from rich.console import Console
 from app.errors import NotReadyError, PatchError, UsageError
 from app.gate_report import Finding, GateReport
 from app.patch import PatchedKernel, patch_kernel, read_configs, read_key
-from app.upstream import Base, fetch_base
-from app.variants import KernelConfig, Variant, load_variants
+from app.upstream import Base, fetch_base, pinned
+from app.variants import Change, KernelConfig, Target, Variant, load_variants
 from kernels.extract import ExtractError
 from kernels.geometry import (
     DEEPSEEK_V4_FLASH,
@@ -33,7 +33,7 @@ from kernels.signature import FOLDER, Signature, SignatureError, load_signature
 from kernels.toolchain import Toolchain, ToolchainError, toolchain_of
 from kernels.tuned import TableError, read_choices
 
-__all__ = ["DEFAULT_ARCH", "Finding", "GateReport", "check", "check_named", "run_check"]
+__all__ = ["DEFAULT_ARCH", "Finding", "GateReport", "check", "check_named", "on_stock", "run_check"]
 
 DEFAULT_ARCH = 120
 
@@ -46,11 +46,18 @@ def check_named(
     model: Path | None = None,
     tp: int = DEFAULT_TP,
     release: str | None = None,
+    stock: bool = False,
 ) -> GateReport:
-    """The gate on a variant of the repository; triton: version to compile with, model: config.json or its folder."""
+    """The gate on a variant of the repository.
+
+    triton: version to compile with. model: a config.json or its folder. stock: try the configurations on SGLang's own
+    kernel instead of the variant's file.
+    """
     registry = load_variants()
     variant = registry.get(name)
     control = registry.get(variant.control) if variant.control else None
+    if stock:
+        variant, control = on_stock(variant), on_stock(control) if control else None
     try:
         geometry = read_geometry(model, tp) if model else geometry_of(DEEPSEEK_V4_FLASH, tp)
         chain = toolchain_of(triton)
@@ -60,6 +67,14 @@ def check_named(
         raise NotReadyError(str(error)) from error
     base = fetch_base(release, module=variant.target.module if variant.target else None)
     return check(variant, control, base, arch, geometry, chain)
+
+
+def on_stock(variant: Variant) -> Variant:
+    """The variant's configurations and key on the kernel of SGLang's pinned release."""
+    if variant.target is None:
+        return variant
+    change = Change(configs=variant.change.configs, key=variant.change.key)
+    return replace(variant, target=Target(variant.target.module, pinned().kernel), change=change)
 
 
 def run_check(name: str, *, allow_noop: bool = False, as_json: bool = False, **options: Any) -> int:
