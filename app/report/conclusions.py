@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.report.campaign_view import CampaignView
@@ -10,6 +11,9 @@ from app.report.judged import Judged, Level
 from app.report.predictions import Prediction
 from app.report.wording import counted, interval, listed, number, signed
 
+# "start-01-v2 C=96: decode queues": where, then what.
+_PLACED = re.compile(r"([^:]*C=\d+|start-\d+-[^:]*): (.*)", re.DOTALL)
+_NUMBERS = re.compile(r"\d+(\.\d+)?")
 DECISIONS = {
     "accept": "accepted",
     "reject": "rejected",
@@ -43,29 +47,38 @@ def headline(view: CampaignView) -> str:
 
 def basis(view: CampaignView) -> str:
     """What the verdict rests on: blocks, starts, order, margin and confidence."""
-    plan, void = view.plan, view.void_blocks
-    used = view.verdict.get("blocks_used", 0)
+    plan, blocks = view.plan, counted(view.plan.blocks, "block")
     orders = {"mirrored": "in a random order and its mirror", "single": "in orders balanced over the blocks"}
+    used = f"{view.verdict['blocks_used']} of {blocks} used, {len(view.void_blocks)} void" if view.judged else blocks
     return (
-        f"{used} of {counted(plan.blocks, 'block')} used, {len(void)} void; each block starts every variant "
-        f"{orders[plan.design]}; margin {100 * plan.delta:g} %; intervals hold for all concurrencies together "
-        f"at {100 * (1 - plan.alpha):g} %."
+        f"{used}; each block starts every variant {orders[plan.design]}; margin {100 * plan.delta:g} %; "
+        f"intervals hold for all concurrencies together at {100 * (1 - plan.alpha):g} %."
     )
 
 
 def void_blocks(view: CampaignView) -> tuple[str, ...]:
-    """Each void block with its reasons; a reason that holds in many places is said once."""
-    return tuple(f"block {block + 1}: {'; '.join(_condensed(reasons))}" for block, reasons in view.void_blocks.items())
+    """Each void block with its reasons; reasons that differ in numbers alone are said once."""
+    return tuple(f"block {block + 1}: {_condensed(reasons)}" for block, reasons in view.void_blocks.items())
 
 
-def _condensed(reasons: Iterable[str]) -> Iterator[str]:
-    places = dict[str, list[str]]()
+def redone(view: CampaignView) -> tuple[str, ...]:
+    """Each attempt that was void and measured again, with its reasons."""
+    return tuple(f"block {r['block'] + 1}, attempt {r['attempt']}: {_condensed(r['void'])}" for r in view.redone)
+
+
+def _condensed(reasons: Iterable[str]) -> str:
+    kinds = dict[str, list[tuple[str, str]]]()
     for reason in reasons:
-        where, colon, what = reason.partition(": ")
-        places.setdefault(what if colon else reason, []).append(where if colon else "")
-    for what, found_at in places.items():
-        more = f" and {len(found_at) - 3} more" if len(found_at) > 3 else ""
-        yield f"{what} ({', '.join(found_at[:3])}{more})" if any(found_at) else what
+        placed = _PLACED.match(reason)
+        where, what = placed.groups() if placed else ("", reason)
+        kinds.setdefault(_NUMBERS.sub("#", what), []).append((what, where))
+    return "; ".join(map(_said_once, kinds.values()))
+
+
+def _said_once(found: list[tuple[str, str]]) -> str:
+    what, where = found[0]
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return f"{what} ({where}{more})" if where else what
 
 
 def found(judged: Judged) -> str:

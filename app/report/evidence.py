@@ -9,6 +9,7 @@ from typing import Any
 from app.report.campaign_view import CampaignView, StartRecord
 from app.report.judged import Judged
 from app.report.wording import interval, number, signed
+from loadtest.reconcile import MAX_CPU_SHARE
 
 LATENCIES = {"ttft_p95_ms": "TTFT p95", "tpot_p50_ms": "TPOT median", "itl_p99_ms": "ITL p99"}
 COMPILED = (
@@ -36,13 +37,14 @@ def proof_grid(view: CampaignView) -> Grid:
     groups = dict[tuple[str, ...], list[str]]()
     for record in view.starts:
         proof = record.proof or {}
-        facts = (proof.get(k) for k in ("selector", "kernel_sha256", "config"))
-        words = [str(f)[:16] if f else "not read" for f in facts]
+        words = [str(proof.get(k) or "not read") for k in ("selector", "kernel_sha256", "config")]
+        words[1] = words[1][:16]
+        words.append(_plain(proof.get("candidates")))
         groups.setdefault((record.start.variant, *words), []).append(
             f"{record.start.block + 1}/{record.start.index + 1}"
         )
     rows = tuple((*facts, str(len(starts)), _first(starts)) for facts, starts in sorted(groups.items()))
-    columns = ("variant", "selector", "kernel SHA-256", "config that runs", "starts", "block/start")
+    columns = ("variant", "selector", "kernel SHA-256", "config that runs", "drawn from", "starts", "block/start")
     return Grid("Read from inside the running decode service", columns, rows, frozenset({"starts"}))
 
 
@@ -60,14 +62,16 @@ def guard_grid(view: CampaignView) -> Grid:
                     value,
                     f"block {record.start.block + 1}, start {record.start.index + 1} ({record.start.variant})",
                 )
-    rows = tuple((name, number(value), where) for name, (value, where) in sorted(worst.items()))
-    return Grid("Largest value of each guard", ("guard", "largest", "seen in"), rows, frozenset({"largest"}))
+    limits = {"loop_lag_p99_ms": view.plan.window.max_loop_lag_ms, "cpu_share": MAX_CPU_SHARE}
+    rows = tuple(
+        (name, number(value), number(limits.get(name)), where) for name, (value, where) in sorted(worst.items())
+    )
+    columns = ("guard", "largest", "limit", "seen in")
+    return Grid("Largest value of each guard of the client", columns, rows, frozenset({"largest", "limit"}))
 
 
 def _guards(record: StartRecord) -> Iterator[tuple[str, float]]:
-    load = record.load or {}
-    yield from _numbers(load.get("guards", {}))
-    for level in load.get("levels", ()):
+    for level in (record.load or {}).get("levels", ()):
         yield from _numbers(level.get("guards", {}))
 
 

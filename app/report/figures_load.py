@@ -18,7 +18,7 @@ from app.report.wording import number
 Styles = Mapping[str, int]
 Counts = NDArray[np.int64]
 WIDTH, BOTTOM, HEIGHT = 500.0, 262.0, 304.0
-RIGHT = WIDTH - 8
+RIGHT = WIDTH - 18
 MARKED_SHARES = (0.5, 0.1, 0.01)
 
 
@@ -95,23 +95,21 @@ def gaps(pooled: Mapping[tuple[str, int], Counts], concurrency: int, of: Styles,
     """Share of gaps longer than t, on log axes, so that tails can be seen."""
     curves = {name: _tail(pooled[name, concurrency]) for name in of if (name, concurrency) in pooled}
     curves = {name: curve for name, curve in curves.items() if len(curve[0])}
-    xs = [x for at, _ in curves.values() for x in (at[0], at[-1])]
-    low = max(1e-6, min((float(share[share > 0].min()) for _, share in curves.values()), default=1e-3))
-    panel = Panel(
-        Axis(min(xs, default=1) * 0.9, max(xs, default=10) * 1.1, 58, RIGHT, log=True),
-        Axis(low, 1, BOTTOM, 24, log=True),
-        WIDTH,
-        HEIGHT,
-    )
+    longest = max((at[-1] for at, _ in curves.values()), default=10.0) * 1.1
+    # Events glued into one read have no gap to speak of: what is under a thousandth of the longest is cut off.
+    shortest = max(min((at[0] for at, _ in curves.values()), default=1.0) * 0.9, longest / 1e3)
+    least = max(1e-6, min((float(share[-1]) for _, share in curves.values()), default=1e-3))
+    panel = Panel(Axis(shortest, longest, 58, RIGHT, log=True), Axis(least, 1, BOTTOM, 24, log=True), WIDTH, HEIGHT)
     ticks = panel.x.ticks(6)
     panel.grid_x(ticks, [f"{t:g}" for t in ticks], f"{what}, ms")
     shares = panel.y.ticks(5)
     panel.grid_y(shares, [f"{100 * s:g} %" for s in shares], "share that is longer")
     for name, (at, share) in curves.items():
         style = of[name]
-        panel.line(zip(at, share, strict=True), f"curve s{style % 7}", _dash(style) or "")
+        seen = at >= shortest
+        panel.line(zip(at[seen], share[seen], strict=True), f"curve s{style % 7}", _dash(style) or "")
         for kept in MARKED_SHARES:
-            x = float(np.interp(-kept, -share, at))
+            x = max(shortest, float(np.interp(-kept, -share, at)))
             words = f"{name}: {100 * kept:g} % longer than {number(x)} ms"
             panel.mark(panel.x(x), panel.y(kept), MARKERS[style % 7], f"point s{style % 7}", 3.6, words)
     return panel.svg(f"Distribution of {what} at concurrency {concurrency}")

@@ -69,13 +69,19 @@ def _row(view: CampaignView, variant: str, concurrency: int) -> list[Text]:
     rate, tpot, ttft = (
         (measured.tokens_per_s, measured.tpot_p50_ms, measured.ttft_p50_ms) if measured else (None, None, None)
     )
-    cells = [Text(variant), Text(number(rate, 1)), *_effect(level), Text(number(tpot)), Text(number(ttft, 1))]
+    cells = [
+        Text(variant),
+        Text(number(rate, 1)),
+        *_effect(level, variant in view.plan.controls),
+        Text(number(tpot)),
+        Text(number(ttft, 1)),
+    ]
     return [*cells, Text(judged.control if judged else "")]
 
 
-def _effect(level: Level | None) -> list[Text]:
+def _effect(level: Level | None, judged: bool) -> list[Text]:
     if level is None:
-        return [Text(""), Text(""), Text("control")]
+        return [Text(""), Text(""), Text("not judged" if judged else "control")]
     found = interval(*level.simultaneous) if level.simultaneous else interval(None, None)
     return [Text(signed(level.effect_pct)), Text(found), Text(level.outcome, STYLES.get(level.outcome, ""))]
 

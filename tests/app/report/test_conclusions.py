@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.report import conclusions
+from app.report.campaign_view import CampaignView
+
+
+def with_void(view: CampaignView, *reasons: str) -> CampaignView:
+    entry = {"block": 1, "variants": ["v1"], "reasons": list(reasons)}
+    return replace(view, verdict={**view.verdict, "blocks_void": [entry]})
+
+
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (["v1 start 0 C=8: throttled"], "block 2: throttled (v1 start 0 C=8)"),
+        (
+            ["v1 start 0 C=8: lag 31.5 ms (limit 20)", "v1 start 3 C=96: lag 8 ms (limit 20)"],
+            "block 2: lag 31.5 ms (limit 20) (v1 start 0 C=8 and 1 more)",
+        ),
+        (["start-01-v2 C=1: not read (Fault: sent)"], "block 2: not read (Fault: sent) (start-01-v2 C=1)"),
+        (["the router ended: exit code 1"], "block 2: the router ended: exit code 1"),
+    ],
+)
+def test_void_reasons_that_differ_in_numbers_alone_are_said_once(
+    view: CampaignView, reasons: list[str], said: str
+) -> None:
+    assert conclusions.void_blocks(with_void(view, *reasons)) == (said,)
+
+
+def test_variants_with_one_decision_share_a_sentence(view: CampaignView) -> None:
+    both = replace(view, judged=tuple(replace(j, decision="undecided") for j in view.judged))
+    assert conclusions.headline(both) == "v1 and v2 are undecided"
+
+
+def test_effects_are_told_only_where_one_was_shown(view: CampaignView) -> None:
+    judged = view.judged_variant("v2")
+    assert judged is not None
+    quiet = replace(judged, levels=tuple(replace(level, outcome="equivalent") for level in judged.levels))
+    assert conclusions.found(quiet) == ""
+    assert "at C=4" in conclusions.found(judged)
+
+
+def test_undecided_level_says_what_would_decide_it(view: CampaignView) -> None:
+    judged = view.judged_variant("v1")
+    assert judged is not None
+    level = replace(judged.levels[0], outcome="undecided", mde_pct=1.44, blocks_to_decide=9)
+    assert conclusions.undecided(replace(judged, levels=(level,))) == (
+        "C=1 is undecided: this campaign could see 1.4 %, 9 blocks would decide",
+    )
+
+
+def test_two_modes_are_told_with_their_shares(view: CampaignView) -> None:
+    judged = view.judged_variant("v1")
+    assert judged is not None
+    modes = {"gap_pct": -7.0, "variant_slow": 3, "variant_runs": 8, "control_slow": 0, "control_runs": 8}
+    (line,) = conclusions.doubts(replace(judged, levels=(replace(judged.levels[0], modes=modes),)))
+    assert line == "C=1: two modes 7.0 % apart, slow runs 3 of 8 (v1) and 0 of 8 (pinned)"
