@@ -18,7 +18,7 @@ from app.proof import Proof, check_proof, read_proof
 from app.records import owned, write_json
 from app.runs import RunFolder
 from app.stack import Endpoints, Stack
-from loadtest.cells import Cell, read_cells, write_cells
+from loadtest.cells import Cell, read_cells, void_cells, write_cells
 from loadtest.plan import Plan, Start
 
 BLOCK_SCHEMA = 1
@@ -80,11 +80,15 @@ def run(campaign: Campaign) -> list[Cell]:
 
 
 def finished_cells(folder: RunFolder, plan: Plan) -> Iterator[Cell]:
-    """Cells of finished blocks only, in plan order; a half-measured block counts for nothing."""
+    """Cells of finished blocks only, in plan order; a half-measured block counts for nothing.
+
+    A start that a block which stayed void never measured gives void cells with the block's reasons.
+    """
     for block in range(plan.blocks):
-        if folder.block_record(block) is not None:
+        if (record := folder.block_record(block)) is not None:
             for start in plan.starts(block):
-                yield from read_cells(folder.start(start) / "cells.csv")
+                path = folder.start(start) / "cells.csv"
+                yield from read_cells(path) if path.is_file() else void_cells(start, record["void"])
 
 
 def _measure_block(campaign: Campaign, block: int) -> None:

@@ -46,10 +46,11 @@ def show_variants(as_json: bool) -> None:
 
 
 def show_diff(variant: str, release: str) -> None:
-    """Prints a variant's unified diff against the pristine file."""
+    """Prints a variant's unified diff: against the pristine file, or against its replacement file where it has one."""
     found = load_variants().get(variant)
     base = fetch_base(release or None, module=found.target.module if found.target else None)
-    text = patch_kernel(base, found).diff or f"{variant} leaves {base.relative_path} as it is\n"
+    patched = patch_kernel(base, found)
+    text = (patched.edits if found.change.file else patched.diff) or f"{variant} leaves {base.relative_path} as it is\n"
     console = Console()
     if console.is_terminal:
         console.print(Syntax(text, "diff"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from app.errors import RecordsError
+from loadtest.plan import Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,16 @@ class Cell:
     def valid(self) -> bool:
         """Whether the cell may be judged."""
         return not self.reasons
+
+
+def void_cells(start: Start, reasons: Iterable[str]) -> list[Cell]:
+    """What stands for a start that could not be measured: one void cell a concurrency, every figure undefined."""
+    nan = math.nan
+    why = tuple(reasons) or ("not measured",)
+    return [
+        Cell(start.block, start.index, start.variant, c, nan, nan, 0, 0, nan, nan, nan, nan, nan, nan, nan, 0, 0, why)
+        for c in start.concurrencies
+    ]
 
 
 def write_cells(path: Path, cells: Iterable[Cell]) -> None:

@@ -24,6 +24,8 @@ MIN_IN_FLIGHT_SHARE = 0.97
 MAX_CPU_SHARE = 0.9
 # Events that share their read with another: beyond this share the path hands tokens over in bunches.
 MAX_GLUED_SHARE = 0.25
+# A request joins the batch between two steps, so at any moment a few wait for the step to end: that is no queue.
+MAX_JOINING_SHARE = 0.05
 QUARTERS = 4
 
 
@@ -78,7 +80,7 @@ def check_server(
             reasons.append(f"{role} counters not read {len(errors)} times ({errors[0]})")
         reasons += _check_growth([s for s in read if not s.error], role)
     queued = [s.values.get("num_queue_reqs", 0) for s in decode if not s.error]
-    if queued and np.median(queued) > 0:
+    if queued and np.median(queued) > 1 + MAX_JOINING_SHARE * mark.concurrency:
         reasons.append(f"decode queues, median {np.median(queued):g} requests waiting")
     reasons += _check_tokens([s for s in decode if not s.error], rows, credit, mark)
     return reasons

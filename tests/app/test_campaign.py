@@ -88,6 +88,14 @@ def test_a_block_that_stays_void_ends_with_its_reasons(campaign: Campaign, load:
     assert [c.valid for c in cells] == [False] * 8 + [True] * 8
 
 
+def test_a_start_that_could_never_be_measured_leaves_void_cells(campaign: Campaign, load: FakeLoad) -> None:
+    load.faults = {n: LoadError("decode ended with exit code 1") for n in (2, 4, 6)}
+    cells = run(campaign)
+    missing = [c for c in cells if c.block == 0 and c.start == 1]
+    assert [c.valid for c in missing] == [False, False]
+    assert "decode ended with exit code 1" in missing[0].reasons[0]
+
+
 def test_a_load_that_fails_at_the_very_first_start_ends_the_campaign(campaign: Campaign, load: FakeLoad) -> None:
     load.faults = {1: LoadError("no such option")}
     with pytest.raises(LoadError, match="no such option"):
