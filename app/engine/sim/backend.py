@@ -58,7 +58,7 @@ class Engine:
         report = parts.options.enable_cache_report
         answer = Answer(generation, connection, parts.clock, parts.truth, received_ns, report)
         target, finish = self._target(generation)
-        job = Job(generation.prompt, target, answer, finish, arrived_s=parts.clock.engine_s(received_ns))
+        job = Job(generation.prompt, target, answer, finish)
         self.answers[job] = answer
         answer.on_gone = lambda _: self._gone(job, aborted=True)
         self._enter(job, answer)
@@ -133,7 +133,12 @@ class SingleEngine(Engine):
         calibration = parts.calibration
         self.decode = Decode(self.kv, self.counters, timing.step_s, self._ended, self._retracted)
         self.prefill = Prefill(
-            self.kv, self.counters, calibration.prefill_s, calibration.chunk_tokens, self._prefilled, self._may_start
+            self.kv,
+            self.counters,
+            calibration.prefill.seconds,
+            int(calibration.prefill.chunk_tokens),
+            self._prefilled,
+            self._may_start,
         )
         self._run(Unified(self.prefill, self.decode))
 

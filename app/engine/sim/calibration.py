@@ -15,6 +15,7 @@ from app.yaml_file import Entry, read_yaml
 SCHEMA = 1
 SOURCES = ("reference campaign", "reported", "measured", "assumed")
 MAX_BATCH = 4096
+PREFILL_RANGES = {"fixed_ms": (0.0, 1e6), "tokens_per_s": (1.0, 1e9), "chunk_tokens": (1.0, 1e7)}
 TRANSFER_RANGES = {
     "fixed_ms": (0.0, 1e6),
     "gb_per_s": (0.001, 1e6),
@@ -66,6 +67,19 @@ class Noise:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefillCost:
+    """What a prefill step takes, and how many tokens one may compute."""
+
+    fixed_ms: float
+    tokens_per_s: float
+    chunk_tokens: float
+
+    def seconds(self, tokens: int) -> float:
+        """Seconds of one prefill step over so many uncached tokens."""
+        return self.fixed_ms / 1e3 + tokens / self.tokens_per_s
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """KV transfer from prefill to decode, and how long each side waits for the other."""
 
@@ -93,9 +107,7 @@ class Calibration:
     pruned: tuple[str, ...]
     quiet_share: float
     tuned_batch: int
-    prefill_fixed_ms: float
-    prefill_tokens_per_s: float
-    chunk_tokens: int
+    prefill: PrefillCost
     transfer: Transfer
     capacity_tokens: int
     reserved_tokens: int
@@ -122,10 +134,6 @@ class Calibration:
                 f"no config of {', '.join(configs) or 'an empty list'} fits sm_120; {self.path} prunes them all"
             )
         return left
-
-    def prefill_s(self, tokens: int) -> float:
-        """Seconds of one prefill step over so many uncached tokens."""
-        return self.prefill_fixed_ms / 1000 + tokens / self.prefill_tokens_per_s
 
     def _effect(self, choice: str) -> Curve:
         if choice not in self.effects:
@@ -157,7 +165,6 @@ def read_calibration(path: Path) -> Calibration:
     step = top["decode_step"].mapping(("config", "rows"))
     configs, selectors = _curves(top["configs"]), _curves(top["selectors"])
     autotune = _sourced(top["autotune"], quiet_share=(0, 1), batch=(1, MAX_BATCH))
-    prefill = _sourced(top["prefill"], fixed_ms=(0, 1e6), tokens_per_s=(1, 1e9), chunk_tokens=(1, 1e7))
     kv = _sourced(top["kv"], capacity_tokens=(1, 1e12), reserved_tokens=(0, 1e6))
     return Calibration(
         path=path,
@@ -169,9 +176,7 @@ def read_calibration(path: Path) -> Calibration:
         pruned=_pruned(top["pruned"], configs),
         quiet_share=autotune["quiet_share"],
         tuned_batch=int(autotune["batch"]),
-        prefill_fixed_ms=prefill["fixed_ms"],
-        prefill_tokens_per_s=prefill["tokens_per_s"],
-        chunk_tokens=int(prefill["chunk_tokens"]),
+        prefill=PrefillCost(**_sourced(top["prefill"], **PREFILL_RANGES)),
         transfer=Transfer(**_sourced(top["transfer"], **TRANSFER_RANGES)),
         capacity_tokens=int(kv["capacity_tokens"]),
         reserved_tokens=int(kv["reserved_tokens"]),

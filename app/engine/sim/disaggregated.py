@@ -23,7 +23,9 @@ class PrefillEngine(Engine):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         calibration = parts.calibration
-        self.prefill = Prefill(self.kv, self.counters, calibration.prefill_s, calibration.chunk_tokens, self._prefilled)
+        self.prefill = Prefill(
+            self.kv, self.counters, calibration.prefill.seconds, int(calibration.prefill.chunk_tokens), self._prefilled
+        )
         self._jobs: dict[int, Job] = {}
         self._peers: dict[int, Peer] = {}
         self._inflight: set[Job] = set()

@@ -24,7 +24,6 @@ class Counters:
     retracted_output_tokens: int = 0
     bootstrap_failed: int = 0
     transfer_failed: int = 0
-    steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +50,18 @@ class Gauges:
 
 
 def exposition(role: str, model: str, counters: Counters, gauges: Gauges, extra: Mapping[str, float]) -> str:
-    """Prometheus text; `extra` are the lab's own decode_ab_* gauges."""
+    """Prometheus text; `extra` are the lab's own decode_ab_* series."""
     base = f'engine_type="{ENGINE_TYPES[role]}",model_name="{model}"'
     ranked = f'{base},moe_ep_rank="0",pp_rank="0",tp_rank="0"'
     lines = ["# SIMULATED engine: no GPU ran for these numbers"]
     for name, value in _gauge_values(gauges).items():
-        lines += [f"# TYPE sglang:{name} gauge", f"sglang:{name}{{{ranked}}} {value:g}"]
+        lines += [f"# TYPE sglang:{name} gauge", f"sglang:{name}{{{ranked}}} {value:.12g}"]
     for name, series in _counter_values(counters, base, ranked).items():
         lines.append(f"# TYPE sglang:{name} counter")
         lines += [f"sglang:{name}{{{labels}}} {total}" for labels, total in series]
     for name, value in extra.items():
-        lines += [f"# TYPE decode_ab_{name} gauge", f"decode_ab_{name}{{{base}}} {value:g}"]
+        kind = "counter" if name.endswith("_total") else "gauge"
+        lines += [f"# TYPE decode_ab_{name} {kind}", f"decode_ab_{name}{{{base}}} {value:.12g}"]
     return "\n".join(lines) + "\n"
 
 

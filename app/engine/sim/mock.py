@@ -27,6 +27,7 @@ class Mock:
     truth: Truth
     arrivals: int = 0
     counters: Counters = field(default_factory=Counters)
+    resyncs: int = 0
 
     def accept(self, generation: Generation, connection: Connection, received_ns: int) -> None:
         """Starts one answer; UsageError for a shape that does not exist."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
+import struct
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -78,6 +81,10 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self.refuse(HTTPStatus.BAD_REQUEST, "no upgrade is offered")
+        except httptools.HttpParserCallbackError as e:
+            # The parser wraps what a handler raised: a fault of ours, to be seen as one.
+            traceback.print_exception(e.__context__)
+            self.refuse(HTTPStatus.INTERNAL_SERVER_ERROR, f"fault in the simulated engine: {e.__context__!r}")
         except httptools.HttpParserError:
             if not self._transport.is_closing():
                 self.refuse(HTTPStatus.BAD_REQUEST, "not an HTTP/1.1 request")
@@ -213,9 +220,6 @@ class Connection(asyncio.Protocol):
 
     def reset(self) -> None:
         """Breaks the connection with a reset, as a killed server does."""
-        import socket
-        import struct
-
         sock = socket.socket(fileno=os.dup(self._fd))
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         sock.close()

@@ -40,7 +40,6 @@ class Job:
     uncomputed: int = -1
     pages: int = 0
     shared_pages: int = 0
-    arrived_s: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -209,7 +208,6 @@ class Decode:
     def end(self, now_s: float) -> None:
         """Every running job gets a token; those that are through leave."""
         batch = list(self.running)
-        self._counters.steps += 1
         self._counters.realtime_decode += len(batch)
         for job in batch:
             job.produce(now_s)

@@ -21,6 +21,11 @@ class Backend(Protocol):
 
     counters: Counters
 
+    @property
+    def resyncs(self) -> int:
+        """How often the process fell so far behind its plan that time was taken as lost."""
+        ...
+
     def accept(self, generation: Generation, connection: Connection, received_ns: int) -> None:
         """Starts an answer; UsageError when it cannot be served."""
         ...
@@ -97,7 +102,8 @@ class Server:
         connection.reply(HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE, "")
 
     def _server_info(self, request: Request, connection: Connection) -> None:
-        lag = {f"lag_p{q}_ms": self.truth.lag.quantile_ms(q / 100) for q in (50, 99)}
+        lag: dict[str, float] = {f"lag_p{q}_ms": self.truth.lag.quantile_ms(q / 100) for q in (50, 99)}
+        lag |= {"late_events": self.truth.lag.late, "resyncs": self.backend.resyncs}
         state = {"last_gen_throughput": self.backend.gauges().gen_throughput}
         info = {"SIMULATED": True, "version": "0.5.17-simulated", "status": "ready", "startup_time": self.started_s}
         connection.reply(
@@ -142,11 +148,8 @@ class Server:
 
     def _metrics(self, request: Request, connection: Connection) -> None:
         lag = self.truth.lag
-        extra = {
-            "send_lag_p50_ms": lag.quantile_ms(0.5),
-            "send_lag_p99_ms": lag.quantile_ms(0.99),
-            "events_total": lag.count,
-        }
+        extra = {f"send_lag_p{q}_ms": lag.quantile_ms(q / 100) for q in (50, 99)}
+        extra |= {"events_total": lag.count, "late_events_total": lag.late, "resyncs_total": self.backend.resyncs}
         text = exposition(self.role, self.model, self.backend.counters, self.backend.gauges(), extra)
         connection.reply(HTTPStatus.OK, text, "text/plain; version=0.0.4; charset=utf-8")
 

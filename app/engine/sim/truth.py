@@ -10,6 +10,7 @@ from typing import Any
 
 LAG_BUCKET_NS = 50_000
 LAG_BUCKETS = 4_000
+LATE_NS = 2_000_000
 NS_PER_MS = 1_000_000
 
 
@@ -41,16 +42,18 @@ class Record:
 
 
 class Lag:
-    """Distribution of actual minus planned over all tokens, in 0.05 ms buckets up to 200 ms."""
+    """Distribution of actual minus planned over all events, in 0.05 ms buckets up to 200 ms; late: by over 2 ms."""
 
     def __init__(self) -> None:
         self._counts = array("q", bytes(8 * LAG_BUCKETS))
         self.count = 0
+        self.late = 0
 
     def add(self, planned_ns: int, sent_ns: int) -> None:
         """Counts one event."""
         self._counts[min(max(sent_ns - planned_ns, 0) // LAG_BUCKET_NS, LAG_BUCKETS - 1)] += 1
         self.count += 1
+        self.late += sent_ns - planned_ns > LATE_NS
 
     def quantile_ms(self, q: float) -> float:
         """Upper edge of the bucket that holds quantile q; 0 before the first token."""

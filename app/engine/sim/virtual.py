@@ -38,7 +38,11 @@ class ClosedLoop:
         counters, capacity = Counters(), calibration.capacity_tokens
         self._decode = Decode(PagedKv(capacity, PAGE_TOKENS), counters, self._step_s, self._ended, self._retracted)
         self._prefill = Prefill(
-            PagedKv(capacity, PAGE_TOKENS), counters, calibration.prefill_s, calibration.chunk_tokens, self._prefilled
+            PagedKv(capacity, PAGE_TOKENS),
+            counters,
+            calibration.prefill.seconds,
+            int(calibration.prefill.chunk_tokens),
+            self._prefilled,
         )
         self._ready: list[Job] = []
         self._decoding = Loop(self.clock, self, float("inf"))

@@ -7,6 +7,7 @@ import pytest
 from app.engine.sim.calibration import Calibration, Curve, read_calibration
 from app.engine.sim.options import CALIBRATION
 from app.errors import UsageError, VariantError
+from app.variants import load_variants
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +101,12 @@ def test_missing_group_is_named(tmp_path: Path) -> None:
 def test_unknown_noise_profile_is_refused(shipped: Calibration) -> None:
     with pytest.raises(UsageError, match="unknown noise profile 'loud'; known: ar1, bimodal, default, none, stalls"):
         shipped.noise("loud")
+
+
+@pytest.mark.parametrize("name", [n for n in load_variants().names if n != "flashmla"])
+def test_every_shipped_variant_has_timing_on_sm_120(shipped: Calibration, name: str) -> None:
+    variant = load_variants().get(name)
+    if variant.selector != "triton":
+        assert variant.selector in shipped.selectors
+    elif variant.change.configs:
+        assert shipped.survivors([str(c) for c in variant.change.configs])
