@@ -1,4 +1,4 @@
-"""How the containers are run: one settings object, read from .env and the environment, that compose and manifests share.
+"""How the containers are run: one settings object from .env and environment, shared by compose and manifests.
 
 Precedence: process environment, then the .env file, then the defaults below, which .env.example and the compose files
 repeat; a test holds the three equal.
@@ -6,6 +6,7 @@ repeat; a test holds the three equal.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -29,6 +30,7 @@ class Deployment:
     prefill_variant: str = "flashinfer"
     decode_selector: str = "triton"
     prefill_selector: str = "flashinfer"
+    image_repository: str = "decode-ab"
     decode_image: str = ""
     prefill_image: str = ""
     kernel_digest: str = "any"
@@ -67,6 +69,7 @@ class Deployment:
     dist_init_addr: str = ""
     start_timeout_s: int = 3600
     health_interval_s: int = 10
+    router_metrics_host: str = "127.0.0.1"
     shm_size: str = "32gb"
     sim_time_scale: float = 1.0
     sim_seed: int = 1
@@ -86,6 +89,8 @@ class Deployment:
         for key, known in (("transfer_backend", BACKENDS), ("sglang_release", RELEASES)):
             if getattr(self, key) not in known:
                 raise UsageError.unknown(key.upper(), str(getattr(self, key)), known)
+        if re.search(r"//(localhost|127\.|\[::1\])", self.prefill_urls):
+            raise UsageError(f"PREFILL_URLS {self.prefill_urls!r}: decode is sent that host and would ask itself")
         if self.ib_device and self.transfer_backend != "mooncake":
             raise UsageError(
                 f"IB_DEVICE {self.ib_device!r} needs TRANSFER_BACKEND=mooncake, not {self.transfer_backend}"

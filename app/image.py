@@ -16,7 +16,7 @@ from app.daemon import connect, step_fault, told
 from app.deployment import Deployment
 from app.engine import PlacedKernel
 from app.environment import ROOT
-from app.errors import BuildError
+from app.errors import BuildError, NotReadyError
 from app.identity import IDENTITY, Identity, parse_identity
 from app.records import write_json
 from app.variants import load_variants
@@ -24,7 +24,7 @@ from app.variants import load_variants
 if TYPE_CHECKING:
     from docker import DockerClient
 
-REPOSITORIES = {"sglang": "decode-ab", "sim": "decode-ab-sim"}
+SUFFIXES = {"sglang": "", "sim": "-sim"}
 SERVICES = ("router", "loadtest")
 LOCKS = Path(".decode-ab") / "locks"
 LOCK_SCHEMA = 1
@@ -46,21 +46,18 @@ class BuiltImage:
     @property
     def placed(self) -> PlacedKernel:
         """The kernel as stacks take it."""
-        return PlacedKernel(
-            variant=self.identity.variant,
-            selector=self.identity.selector,
-            path=Path(self.identity.kernel_file),
-            sha256=self.identity.kernel_sha256,
-            base_sha256=self.identity.base_sha256,
-            kernel=self.identity.kernel,
-            image=self.tags[-1],
-        )
+        return _placed(self.identity, self.tags[-1])
 
 
-def tags_of(identity: Identity) -> tuple[str, ...]:
+def repository(settings: Deployment, engine: str) -> str:
+    """Where an engine's images are kept; simulated ones never beside real ones."""
+    return f"{settings.image_repository}{SUFFIXES[engine]}"
+
+
+def tags_of(settings: Deployment, identity: Identity) -> tuple[str, ...]:
     """The variant's tag, which moves with every build, and the one by content, which does not."""
-    repository = REPOSITORIES[identity.engine]
-    return f"{repository}:{identity.variant}", f"{repository}:{identity.variant}-{identity.digest}"
+    place = repository(settings, identity.engine)
+    return f"{place}:{identity.variant}", f"{place}:{identity.variant}-{identity.digest}"
 
 
 def build_variant(name: str, engine: str, settings: Deployment, say: Say, locks: Path = LOCKS) -> BuiltImage:
@@ -75,11 +72,11 @@ def build_variant(name: str, engine: str, settings: Deployment, say: Say, locks:
     image = build_target(client, engine, arguments, say)
     identity = identity_of(client, image)
     image = _stamp(client, image, identity.labels() | _origin_labels(settings, engine))
-    for tag in tags_of(identity):
+    for tag in tags_of(settings, identity):
         with told(f"tagging {tag}"):
             client.api.tag(image, *_split(tag))
-    built = _described(client, image, identity, time.monotonic() - began)
-    write_json(locks / f"{REPOSITORIES[engine]}-{name}.json", _lock(built, settings, engine))
+    built = _described(client, image, identity, tags_of(settings, identity), time.monotonic() - began)
+    write_json(locks / f"{engine}-{name}.json", _lock(built, settings, engine))
     return built
 
 
@@ -88,8 +85,8 @@ def build_services(settings: Deployment, say: Say) -> None:
     client = connect()
     for service in SERVICES:
         image = build_target(client, service, _arguments(settings), say)
-        with told(f"tagging decode-ab-{service}"):
-            client.api.tag(image, f"decode-ab-{service}", "latest")
+        with told(f"tagging {service}"):
+            client.api.tag(image, f"{settings.image_repository}-{service}", "latest")
 
 
 def build_target(client: DockerClient, target: str, arguments: Mapping[str, str], say: Say, **options: Any) -> str:
@@ -113,6 +110,42 @@ def identity_of(client: DockerClient, image: str) -> Identity:
     with tarfile.open(fileobj=packed) as archive:
         member = archive.extractfile(IDENTITY.name)
         return parse_identity(member.read() if member else b"", f"{IDENTITY} of {image}")
+
+
+def built_identity(settings: Deployment, variant: str, engine: str) -> Identity:
+    """Identity of the image that a variant's tag names; NotReadyError when it was not built."""
+    client, tag = connect(), f"{repository(settings, engine)}:{variant}"
+    require_image(client, tag)
+    return identity_of(client, tag)
+
+
+def placed_kernel(settings: Deployment, variant: str, engine: str) -> PlacedKernel:
+    """The kernel in an image that is already built."""
+    identity = built_identity(settings, variant, engine)
+    return _placed(identity, tags_of(settings, identity)[1])
+
+
+def require_image(client: DockerClient, tag: str) -> None:
+    """NotReadyError when the daemon has no image of that name."""
+    from docker.errors import ImageNotFound
+
+    with told(f"looking for {tag}"):
+        try:
+            client.images.get(tag)
+        except ImageNotFound as e:
+            raise NotReadyError(f"there is no image {tag}; build it with: invoke build --variant NAME") from e
+
+
+def _placed(identity: Identity, image: str) -> PlacedKernel:
+    return PlacedKernel(
+        variant=identity.variant,
+        selector=identity.selector,
+        path=Path(identity.kernel_file),
+        sha256=identity.kernel_sha256,
+        base_sha256=identity.base_sha256,
+        kernel=identity.kernel or None,
+        image=image,
+    )
 
 
 def _follow(stream: Iterable[Mapping[str, Any]], say: Say, platform: str) -> str:
@@ -169,13 +202,15 @@ def _git(*arguments: str) -> str:
     return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
-def _described(client: DockerClient, image: str, identity: Identity, seconds: float) -> BuiltImage:
+def _described(
+    client: DockerClient, image: str, identity: Identity, tags: tuple[str, ...], seconds: float
+) -> BuiltImage:
     api: Any = client.api
     with told(f"inspecting {image}"):
         facts, steps = api.inspect_image(image), api.history(image)
     kernel_layer = next((step["Size"] for step in steps if step["Size"]), 0)
     layers = tuple(facts["RootFS"]["Layers"])
-    return BuiltImage(identity, image, tags_of(identity), layers, facts["Size"], kernel_layer, round(seconds, 2))
+    return BuiltImage(identity, image, tags, layers, facts["Size"], kernel_layer, round(seconds, 2))
 
 
 def _lock(built: BuiltImage, settings: Deployment, engine: str) -> dict[str, Any]:

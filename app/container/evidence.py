@@ -13,7 +13,7 @@ from app.container.check import SELECTOR, check_image
 from app.identity import Identity, read_identity
 
 
-def evidence(environ: Mapping[str, str], proc: Path = Path("/proc/1"), volume: Path = VOLUME) -> dict[str, Any]:
+def evidence(environ: Mapping[str, str], proc: Path = Path("/proc"), volume: Path = VOLUME) -> dict[str, Any]:
     """Identity, selector of the running server, hash of the kernel file as it lies there, and Triton's cache entries.
 
     Raises ProofError when image and identity disagree. The selector is read from the server's own environment: that of
@@ -44,11 +44,19 @@ def cache_entries(identity: Identity, volume: Path = VOLUME) -> list[dict[str, A
 
 
 def _server(proc: Path) -> Path:
-    # Under Docker's own init the server is that process's only child.
-    children = (proc / "task" / proc.name / "children").read_text().split()
-    return proc.with_name(children[0]) if children and (proc / "comm").read_text().strip() == "docker-init" else proc
+    """The oldest process of this container but for Docker's own init; its number is not 1 in a shared namespace."""
+    own = (proc / "self" / "ns" / "mnt").readlink()
+    found = sorted((int(p.name), p) for p in proc.iterdir() if p.name.isdigit() and _mounts(p) == own)
+    return next(p for _, p in found if (p / "comm").read_text().strip() != "docker-init")
 
 
-def _environment(proc: Path) -> dict[str, str]:
-    pairs = (item.partition("=") for item in (proc / "environ").read_text(errors="replace").split("\0") if item)
+def _mounts(process: Path) -> Path | None:
+    try:
+        return (process / "ns" / "mnt").readlink()
+    except OSError:
+        return None
+
+
+def _environment(process: Path) -> dict[str, str]:
+    pairs = (item.partition("=") for item in (process / "environ").read_text(errors="replace").split("\0") if item)
     return {key: value for key, _, value in pairs}

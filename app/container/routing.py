@@ -8,7 +8,6 @@ from app.deployment import read_deployment
 from app.engine import Command
 from app.stack.router import router_command
 
-# Inside its own network namespace, and bound to loopback: no other container can read it.
 PROMETHEUS_PORT = 29000
 
 
@@ -25,4 +24,6 @@ def router(environ: Mapping[str, str]) -> Command:
         health_interval_s=settings.health_interval_s,
         startup_timeout_s=settings.start_timeout_s,
     )
-    return Command(command.argv, {**environ, **command.env})
+    # The last one given counts.
+    argv = (*command.argv, "--prometheus-host", settings.router_metrics_host)
+    return Command(argv, {**environ, **command.env})

@@ -64,7 +64,17 @@ def become(command: Command) -> None:
 
 def _simulated_command(role: str, settings: Deployment, identity: Identity) -> Command:
     port = settings.prefill_port if role == "prefill" else settings.decode_port
-    argv = [sys.executable, "-m", "app.engine.sim", "--role", role, "--host", "0.0.0.0", "--port", str(port)]
+    argv = [
+        sys.executable,
+        "-m",
+        "app.engine.sim",
+        "--role",
+        role,
+        "--host",
+        settings.host_ip or "0.0.0.0",
+        "--port",
+        str(port),
+    ]
     argv += ["--bootstrap-port", str(settings.bootstrap_port), "--model", settings.served_model_name]
     argv += ["--kernel-file", identity.kernel_file, *(["--kernel", identity.kernel] if identity.kernel else [])]
     argv += ["--selector", identity.selector, "--variant", identity.variant]

@@ -40,7 +40,8 @@ class Container:
 class DockerStack:
     """Prefill, decode and router in containers. The host reaches the servers at their addresses on the private bridge.
 
-    prefill: the kernel that the prefill service holds throughout. say: told what each service is doing while it starts.
+    prefill: the kernel that the prefill service holds throughout; None for a stack that is only looked at or ended.
+    extra: services to start besides. say: told what each service is doing while it starts.
     """
 
     runtime = "docker"
@@ -49,7 +50,7 @@ class DockerStack:
         self,
         settings: Deployment,
         engine: str,
-        prefill: PlacedKernel,
+        prefill: PlacedKernel | None,
         *,
         project: str = PROJECT,
         overrides: Sequence[str] = (),
@@ -73,24 +74,35 @@ class DockerStack:
         return f"sim-{name}" if self.simulated else name
 
     def manifest(self) -> dict[str, str]:
-        kept: tuple[str, ...] = ("sglang_release", "cuda_arch", "prefill_tp", "decode_tp", "transfer_backend", "max_running_requests")
+        kept: tuple[str, ...] = (
+            "sglang_release",
+            "cuda_arch",
+            "prefill_tp",
+            "decode_tp",
+            "transfer_backend",
+            "max_running_requests",
+        )
         kept += ("mem_fraction_static", "prefill_extra_args", "decode_extra_args", "prefill_selector")
         facts = {key: str(getattr(self.settings, key)) for key in kept}
         if self.simulated:
             facts["time_scale"] = f"{self.settings.sim_time_scale:g}"
-        images = {"prefill_image": str(self._prefill.image)}
+        images = {"prefill_kernel": self._prefill.sha256 if self._prefill else ""}
         return {"runtime": self.runtime, "engine": self.engine, "model": self.model, **facts, **images}
 
     def up(self, kernel: PlacedKernel, label: str) -> Endpoints:
-        self._compose_up(kernel, label, "prefill", "decode", "router", *self._extra)
-        return self._await_ready()
+        # One call for each: compose would wait, in silence, for what a service depends on.
+        self._compose_up(kernel, label, "prefill", "decode")
+        self._compose_up(kernel, label, "router")
+        endpoints = self._await_ready()
+        if self._extra:
+            self._compose_up(kernel, label, *self._extra)
+        return endpoints
 
     def switch(self, kernel: PlacedKernel, label: str) -> Endpoints:
         if {c.service for c in self.containers() if c.state == "running"} < {"prefill", "router"}:
             return self.up(kernel, label)
         self.keep_log("decode")
-        # No other service is named, and none that decode depends on is touched.
-        self._compose_up(kernel, label, "--no-deps", "--force-recreate", "decode")
+        self._compose_up(kernel, label, "--force-recreate", "decode")
         return self._await_ready()
 
     def alive(self) -> Sequence[str]:
@@ -146,13 +158,12 @@ class DockerStack:
     def _compose_up(self, kernel: PlacedKernel, label: str, *arguments: str) -> None:
         self._kernel, self._label = kernel, label
         flags = ("--detach", "--no-build", "--pull", "never", "--no-deps")
-        self._compose.run(self._environment(), "up", *flags, *(a for a in arguments if a not in flags))
+        self._compose.run(self._environment(), "up", *flags, *arguments)
 
     def _environment(self) -> dict[str, str]:
-        kernel = self._kernel
-        settings = replace(
-            self.settings, prefill_image=self._prefill.image or "", prefill_selector=self._prefill.selector
-        )
+        settings, kernel, prefill = self.settings, self._kernel, self._prefill
+        if prefill is not None:
+            settings = replace(settings, prefill_image=prefill.image or "", prefill_selector=prefill.selector)
         if kernel is not None:
             settings = replace(
                 settings,

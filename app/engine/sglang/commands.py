@@ -23,7 +23,7 @@ def server_command(role: str, settings: Deployment, model_path: str, config: str
     """
     port = settings.prefill_port if role == "prefill" else settings.decode_port
     argv = ["sglang", "serve", "--model-path", model_path, "--served-model-name", settings.served_model_name]
-    argv += ["--trust-remote-code", "--host", "0.0.0.0", "--port", str(port)]
+    argv += ["--trust-remote-code", "--host", settings.host_ip or "0.0.0.0", "--port", str(port)]
     argv += [*_placement(role, settings), *_disaggregation(role, settings)]
     if role == "decode":
         most = str(settings.max_running_requests)

@@ -1,0 +1,169 @@
+"""A stack that outlives the command: brought up, switched, verified and taken down, each safe to repeat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from app.daemon import connect, told
+from app.deployment import Deployment, read_deployment
+from app.engine import PlacedKernel
+from app.errors import NotReadyError, ProofError
+from app.identity import Identity, label_differences, parse_identity
+from app.image import BuiltImage, build_services, build_variant, placed_kernel
+from app.probe import Canary, send_canary
+from app.records import read_json, write_json
+from app.stable import STATE
+from app.stack import Endpoints
+from app.stack.docker import PROJECT, DockerStack
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one service's container proved from inside, beside its image's labels. cache: Triton's own metadata."""
+
+    service: str
+    identity: Identity
+    image_id: str
+    kernel_sha256: str
+    selector: str
+    cache: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A stack that serves: where, and what the canary showed."""
+
+    endpoints: Endpoints
+    canary: Canary
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What `up` was asked for, kept so that later commands speak of the same stack."""
+
+    engine: str
+    variant: str
+    project: str = PROJECT
+    overrides: tuple[str, ...] = ()
+
+
+class Lifecycle:
+    """Commands on one project's stack; `state` is the folder in which the stack is remembered."""
+
+    def __init__(
+        self,
+        settings: Deployment,
+        say: Say,
+        *,
+        project: str = PROJECT,
+        overrides: Sequence[str] = (),
+        state: Path = STATE,
+    ) -> None:
+        self._settings, self._say, self._project, self._overrides = settings, say, project, tuple(overrides)
+        self._state, self._file = state, state / f"stack-{project}.json"
+
+    def build(self, variant: str, engine: str) -> BuiltImage:
+        """Builds a variant's image with live output."""
+        return build_variant(variant, engine, self._settings, self._say, self._state / "locks")
+
+    def up(self, variant: str, engine: str) -> Serving:
+        """Builds what is missing, starts every service, waits for readiness and a canary, and verifies."""
+        prefill = self.build(self._settings.prefill_variant, engine).placed
+        decode = self.build(variant, engine).placed
+        build_services(self._settings, self._say)
+        self._remember(Running(engine, variant, self._project, self._overrides))
+        stack = self._stack(engine, prefill, self._overrides)
+        return self._served(stack.up(decode, f"serve/{variant}"))
+
+    def switch(self, variant: str) -> Serving:
+        """Replaces decode alone by another variant."""
+        running = self.running()
+        decode = self.build(variant, running.engine).placed
+        return self.switch_to(decode)
+
+    def switch_to(self, kernel: PlacedKernel) -> Serving:
+        """Replaces decode alone by a built image."""
+        running = self.running()
+        prefill = placed_kernel(self._settings, self._settings.prefill_variant, running.engine)
+        stack = self._stack(running.engine, prefill, running.overrides)
+        self._remember(Running(running.engine, kernel.variant, running.project, running.overrides))
+        return self._served(stack.switch(kernel, f"serve/{kernel.variant}"))
+
+    def verify(self) -> list[Evidence]:
+        """Reads the proof from inside prefill and decode; ProofError when anything disagrees."""
+        running = self.running()
+        stack = self._stack(running.engine, None, running.overrides)
+        found = [read_evidence(stack, service) for service in ("prefill", "decode")]
+        if found[1].identity.variant != running.variant:
+            raise ProofError(f"decode runs {found[1].identity.variant}, but {running.variant} was brought up last")
+        return found
+
+    def down(self) -> None:
+        """Removes containers, networks and cache volumes; nothing to do is no error."""
+        running = self._recall() or Running("sim", "", self._project, self._overrides)
+        self._stack(running.engine, None, running.overrides).down()
+        self._file.unlink(missing_ok=True)
+
+    def running(self) -> Running:
+        """The stack that was brought up last; NotReadyError when there is none."""
+        found = self._recall()
+        if found is None:
+            raise NotReadyError("no stack is up; start one with: invoke up --variant NAME --runtime docker")
+        return found
+
+    def _stack(self, engine: str, prefill: PlacedKernel | None, overrides: Sequence[str]) -> DockerStack:
+        return DockerStack(
+            self._settings,
+            engine,
+            prefill,
+            project=self._project,
+            overrides=overrides,
+            extra=("loadtest",),
+            say=self._say,
+        )
+
+    def _served(self, endpoints: Endpoints) -> Serving:
+        canary = send_canary(endpoints)
+        self.verify()
+        return Serving(endpoints, canary)
+
+    def _remember(self, running: Running) -> None:
+        write_json(self._file, asdict(running))
+
+    def _recall(self) -> Running | None:
+        if not self._file.is_file():
+            return None
+        data = dict(read_json(self._file))
+        return Running(**data | {"overrides": tuple(data["overrides"])})
+
+
+def read_evidence(stack: DockerStack, service: str) -> Evidence:
+    """What a service's container says of itself, compared with its image's labels."""
+    code, output = stack.run_inside(service, "python3", "-m", "app.container", "proof")
+    last = (output.strip().splitlines() or [""])[-1]
+    if code != 0:
+        raise ProofError(f"{service}: {last.removeprefix('decode-ab: ')}")
+    found = json.loads(last)
+    identity = parse_identity(json.dumps(found["identity"]).encode(), f"identity of {service}")
+    if found["selector"] != identity.selector:
+        raise ProofError(
+            f"{service} was started with {found['selector']!r}; {identity.variant} needs {identity.selector}"
+        )
+    container = next(c for c in stack.containers() if c.service == service)
+    with told(f"inspecting {service}'s image"):
+        api: Any = connect().api
+        labels = api.inspect_image(container.image_id)["Config"]["Labels"] or {}
+    if differing := label_differences(labels, identity):
+        raise ProofError(f"{service}: {'; '.join(differing)}; the image was tagged by hand or tampered with")
+    return Evidence(service, identity, container.image_id, found["kernel_sha256"], found["selector"], found["cache"])
+
+
+def settings_here(environ: Mapping[str, str], file: Path = Path(".env")) -> Deployment:
+    """The settings that the commands use: environment over .env over defaults."""
+    return read_deployment(file, environ)
