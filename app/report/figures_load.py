@@ -17,6 +17,7 @@ from app.report.wording import number
 
 Styles = Mapping[str, int]
 Counts = NDArray[np.int64]
+Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 WIDTH, BOTTOM, HEIGHT = 500.0, 262.0, 304.0
 RIGHT = WIDTH - 18
 MARKED_SHARES = (0.5, 0.1, 0.01)
@@ -96,8 +97,8 @@ def gaps(pooled: Mapping[tuple[str, int], Counts], concurrency: int, of: Styles,
     curves = {name: _tail(pooled[name, concurrency]) for name in of if (name, concurrency) in pooled}
     curves = {name: curve for name, curve in curves.items() if len(curve[0])}
     longest = max((at[-1] for at, _ in curves.values()), default=10.0) * 1.1
-    # Events glued into one read have no gap to speak of: what is under a thousandth of the longest is cut off.
-    shortest = max(min((at[0] for at, _ in curves.values()), default=1.0) * 0.9, longest / 1e3)
+    # A handful of events that came glued into one read must not stretch the axis to nothing.
+    shortest = max(min((_at_share(c, 0.995) for c in curves.values()), default=1.0) * 0.9, longest / 1e3)
     least = max(1e-6, min((float(share[-1]) for _, share in curves.values()), default=1e-3))
     panel = Panel(Axis(shortest, longest, 58, RIGHT, log=True), Axis(least, 1, BOTTOM, 24, log=True), WIDTH, HEIGHT)
     ticks = panel.x.ticks(6)
@@ -109,13 +110,17 @@ def gaps(pooled: Mapping[tuple[str, int], Counts], concurrency: int, of: Styles,
         seen = at >= shortest
         panel.line(zip(at[seen], share[seen], strict=True), f"curve s{style % 7}", _dash(style) or "")
         for kept in MARKED_SHARES:
-            x = max(shortest, float(np.interp(-kept, -share, at)))
+            x = max(shortest, _at_share((at, share), kept))
             words = f"{name}: {100 * kept:g} % longer than {number(x)} ms"
             panel.mark(panel.x(x), panel.y(kept), MARKERS[style % 7], f"point s{style % 7}", 3.6, words)
     return panel.svg(f"Distribution of {what} at concurrency {concurrency}")
 
 
-def _tail(counts: Counts) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _at_share(curve: Curve, share: float) -> float:
+    return float(np.interp(-share, -curve[1], curve[0]))
+
+
+def _tail(counts: Counts) -> Curve:
     held = np.flatnonzero(counts)
     if not held.size:
         return np.empty(0), np.empty(0)

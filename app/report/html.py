@@ -60,7 +60,7 @@ def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, An
             "manifest": evidence.manifest_grid(view),
             "plan": evidence.plan_grid(view),
         },
-        "latencies": [evidence.latency_grid(j) for j in view.judged],
+        "latencies": [evidence.latency_grid(j) for j in view.judged if j.secondary],
         "same_code": _same_code(view),
         "limits": provenance.limits(view),
     }
@@ -76,6 +76,7 @@ def _effect_figures(
             figures_effect.differences(j, delta),
         )
         for j in view.judged
+        if j.blocks
     }
 
 

@@ -121,13 +121,15 @@ class _Bins:
         stamps = arrivals.flatten().to_numpy()
         tokens = batch.column("event_tokens").flatten().to_numpy() if "event_tokens" in batch.schema.names else None
         ends = np.cumsum(pc.fill_null(pc.list_value_length(arrivals), 0).to_numpy())
-        self._count_tokens(stamps, tokens)
+        self._count_tokens(stamps, tokens, ends)
         for level, first, last in _runs(batch.column("concurrency").to_numpy()):
             if level in self._marks:
                 begin = int(ends[first - 1]) if first else 0
                 self._count_gaps(level, stamps[begin : ends[last - 1]], ends[first : last - 1] - begin)
 
-    def _count_tokens(self, stamps: NDArray[np.int64], tokens: NDArray[np.int32] | None) -> None:
+    def _count_tokens(
+        self, stamps: NDArray[np.int64], tokens: NDArray[np.int32] | None, ends: NDArray[np.int64]
+    ) -> None:
         if not stamps.size:
             return
         places = (stamps - self._first_ns) // self._width_ns
@@ -136,7 +138,27 @@ class _Bins:
         places += 1
         if tokens is not None:
             self._most = max(self._most, int(tokens.max()))
-        self._tokens += np.bincount(places, tokens, minlength=len(self._tokens) + 2)[1:-1]
+        counts = np.bincount(places, tokens, minlength=len(self._tokens) + 2).astype(float)
+        self._share_edges(counts, stamps, tokens, places, ends)
+        self._tokens += counts[1:-1]
+
+    def _share_edges(
+        self,
+        counts: NDArray[np.float64],
+        stamps: NDArray[np.int64],
+        tokens: NDArray[np.int32] | None,
+        places: NDArray[np.int64],
+        ends: NDArray[np.int64],
+    ) -> None:
+        # A step that straddles two bins counts in both by time; else bins of a few steps would show a beat.
+        astride = places[1:] - places[:-1] == 1
+        astride[ends[(ends > 0) & (ends < len(stamps))] - 1] = False
+        late = np.flatnonzero(astride) + 1
+        edges = self._first_ns + (places[late] - 1) * self._width_ns
+        early = (edges - stamps[late - 1]) / (stamps[late] - stamps[late - 1])
+        moved = early if tokens is None else early * tokens[late]
+        counts -= np.bincount(places[late], moved, minlength=len(counts))
+        counts += np.bincount(places[late] - 1, moved, minlength=len(counts))
 
     def _count_gaps(self, level: int, stamps: NDArray[np.int64], firsts: NDArray[np.int64]) -> None:
         begin, end = self._marks[level]

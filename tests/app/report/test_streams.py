@@ -81,3 +81,13 @@ def test_rows_that_cannot_be_read_are_named(tmp_path: Path, spoil: str) -> None:
         path.unlink()
     with pytest.raises(RecordsError, match=r"rows\.parquet cannot be drawn"):
         read_stream(0, 0, "v1", tmp_path, 1.0)
+
+
+def test_step_that_straddles_two_bins_counts_in_both(tmp_path: Path) -> None:
+    sent = 100 * SECOND
+    stamps = [sent + (i + 1) * 130_000_000 for i in range(60)]
+    write_rows(tmp_path, [make_row(0, 1, 0, sent, stamps)])
+    level = {"concurrency": 1, "window_start_ns": sent, "window_end_ns": stamps[-1], "reasons": []}
+    write_load(tmp_path, {"levels": [level], "time_scale": 1.0})
+    inner = read_stream(0, 0, "v1", tmp_path, 1.0).rate[1:-1]
+    assert inner == pytest.approx(np.full(len(inner), 1 / 0.13), rel=1e-6)
