@@ -27,6 +27,7 @@ ROWS: tuple[tuple[str, Callable[[Resources], object]], ...] = (
     ("128-bit loads", lambda r: r.wide_loads),
     ("cp.async", lambda r: r.cp_async),
     ("byte loads", lambda r: r.byte_loads),
+    ("ldmatrix", lambda r: r.matrix_loads),
     ("tensor-core", lambda r: r.mma),
     ("code", lambda r: r.code_sha256[:8]),
 )

@@ -48,6 +48,7 @@ class Resources:
     instructions: int = 0
     wide_loads: int = 0
     cp_async: int = 0
+    matrix_loads: int = 0
     mma: int = 0
     byte_loads: int = 0
     code_sha256: str = ""

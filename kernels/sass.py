@@ -18,6 +18,7 @@ class InstructionMix:
     instructions: int
     wide_loads: int
     cp_async: int
+    matrix_loads: int
     mma: int
     byte_loads: int
 
@@ -26,14 +27,15 @@ class InstructionMix:
         """Count a cuobjdump or nvdisasm listing.
 
         wide_loads: 128-bit loads of global memory into registers. cp_async: copies from global to shared memory past
-        the registers (LDGSTS, bulk UBLKCP). mma: tensor-core products (HMMA, QMMA, HGMMA, ...). byte_loads: single
-        bytes, global or shared.
+        the registers (LDGSTS, bulk UBLKCP). matrix_loads: ldmatrix (LDSM), which feeds tensor cores from 16-bit tiles.
+        mma: tensor-core products (HMMA, QMMA, HGMMA, ...). byte_loads: single bytes, global or shared.
         """
         opcodes = _OPCODE.findall(sass)
         return cls(
             instructions=len(opcodes),
             wide_loads=sum(op.startswith("LDG.") and ".128" in op for op in opcodes),
             cp_async=sum(op.startswith(("LDGSTS", "UBLKCP")) for op in opcodes),
+            matrix_loads=sum(op.startswith("LDSM") for op in opcodes),
             mma=sum("MMA" in op.partition(".")[0] for op in opcodes),
             byte_loads=sum(bool(_BYTE.match(op)) for op in opcodes),
         )

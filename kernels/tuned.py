@@ -46,8 +46,8 @@ def read_choices(source: str, table: Table, arch: int, geometry: Geometry) -> tu
     rows = _literal(source, table.constant).get(str(arch), [])
     choices: list[Choice] = []
     for row in rows:
-        if not isinstance(row, list | tuple) or not all(isinstance(entry, int) for entry in row):
-            raise TableError(f"{table.constant}[{arch!r}] has the row {row!r}; rows are lists of whole numbers")
+        if not isinstance(row, list | tuple) or not all(isinstance(entry, int | str) for entry in row):
+            raise TableError(f"{table.constant}[{arch!r}] has the row {row!r}; rows are lists of numbers and names")
         bounds = dict(zip(table.bounds, row, strict=False))
         if 0 < bounds.get("heads", 0) < geometry.local_heads:
             continue

@@ -18,12 +18,15 @@ LISTING = """\
         /*0060*/             @!UPT LDGSTS.E.BYPASS.128 [R5], desc[UR4][R2.64] ;/* 0x00 */
         /*0070*/                   HMMA.16816.F32.BF16 R4, R8, R10, R4 ;       /* 0x00 */
         /*0080*/                   HGMMA.64x16x16.F32.BF16 R24, gdesc[UR4] ;   /* 0x00 */
+        /*0090*/                   LDSM.16.MT88.4 R24, [R5+UR4] ;              /* 0x00 */
         /*1a090*/                  EXIT ;                                      /* 0x00 */
 """
 
 
 def test_instructions_are_counted_by_kind() -> None:
-    assert InstructionMix.of(LISTING) == InstructionMix(instructions=9, wide_loads=2, cp_async=1, mma=2, byte_loads=2)
+    assert InstructionMix.of(LISTING) == InstructionMix(
+        instructions=10, wide_loads=2, cp_async=1, matrix_loads=1, mma=2, byte_loads=2
+    )
 
 
 def _elf(*sections: tuple[str, bytes]) -> bytes:

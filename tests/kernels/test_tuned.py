@@ -40,7 +40,13 @@ def test_register_limit_is_part_of_the_choice() -> None:
 
 @pytest.mark.parametrize(
     ("literal", "named"),
-    [("[]", "no mapping"), ("make()", "no literal"), ('{"120": [[0, 0, 16]]}', "num_warps"), ('{"120": ["x"]}', "'x'")],
+    [
+        ("[]", "no mapping"),
+        ("make()", "no literal"),
+        ('{"120": [[0, 0, 16]]}', "num_warps"),
+        ('{"120": ["x"]}', "'x'"),
+        ('{"120": [[1.5]]}', "1.5"),
+    ],
 )
 def test_odd_table_is_refused(literal: str, named: str) -> None:
     with pytest.raises(TableError, match=named):
