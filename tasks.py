@@ -132,9 +132,116 @@ def report(_: Context, id: str = "latest") -> None:
     show_campaign(id)
 
 
+@lab_task
+def ledger(_: Context, id: str = "latest") -> None:
+    """Enters a campaign in EXPERIMENTS.md, in place of an earlier entry of it."""
+    from app.console import enter_ledger
+
+    enter_ledger(id)
+
+
+@lab_task
+def plan(
+    _: Context,
+    effect: str = "2",
+    power: str = "0.9",
+    campaign: str = "latest",
+    sd: str = "",
+    concurrency: str = "1,8,48,64,80,96",
+    design: str = "mirrored",
+    hours: str = "",
+    variants: int = 2,
+    start_s: int = 60,
+    level_s: int = 70,
+    json: bool = False,
+) -> None:
+    """Blocks and hours that find an effect of so many percent, from a campaign's noise or a given sd in percent."""
+    from app.planning import pilot_of, show_plan
+    from loadtest.forecast import Pace
+
+    pilot = pilot_of(campaign, sd, concurrency, design)
+    show_plan(pilot, effect, power, hours, variants, Pace(start_s, level_s), json)
+
+
+@lab_task
+def calibrate_verdict(_: Context, campaigns: int = 10_000) -> None:
+    """Measures the verdict's own error rates in virtual time and writes the committed table anew."""
+    from app.console import calibrate
+
+    calibrate(campaigns)
+
+
+@lab_task
+def build(_: Context, variant: str, engine: str = "sglang", allow_noop: bool = False) -> None:
+    """Builds a variant's image: gated, patched, checked by itself, stamped and recorded."""
+    from app.environment import ensure
+
+    ensure("gate")
+    from app.operations import show_build
+
+    show_build(variant, engine, allow_noop)
+
+
+@lab_task
+def images(_: Context) -> None:
+    """The lab's images, what runs them and which is stable."""
+    from app.operations import show_images
+
+    show_images()
+
+
+@lab_task
+def up(_: Context, variant: str, engine: str = "sglang", runtime: str = "docker") -> None:
+    """Brings prefill, decode, router and the load UI up on a variant, and proves what runs."""
+    from app.operations import show_up
+
+    show_up(variant, engine, runtime)
+
+
+@lab_task
+def switch(_: Context, variant: str) -> None:
+    """Replaces decode alone by another variant; prefill and router stay."""
+    from app.operations import show_switch
+
+    show_switch(variant)
+
+
+@lab_task
+def verify(_: Context) -> None:
+    """Reads from inside the running services which kernel runs, and compares it with their images."""
+    from app.operations import show_verify
+
+    show_verify()
+
+
+@lab_task
+def promote(_: Context, variant: str, engine: str = "sglang", force: bool = False, reason: str = "") -> None:
+    """Makes a variant stable; needs an accepting verdict on the same kernel, or --force with a --reason."""
+    from app.operations import show_promote
+
+    show_promote(variant, engine, force, reason)
+
+
+@lab_task
+def rollback(_: Context, engine: str = "sglang") -> None:
+    """Makes the previous stable image stable again."""
+    from app.operations import show_rollback
+
+    show_rollback(engine)
+
+
+@lab_task
+def down(_: Context) -> None:
+    """Ends the stack that was brought up and removes what it left."""
+    from app.operations import take_down
+
+    take_down()
+
+
 def gravest(decisions: list[str]) -> int:
     """The exit code of a campaign: that of its gravest decision."""
     return next((code for decision, code in DECISION_CODES.items() if decision in decisions), 0)
 
 
-ns = Collection(demo, test, variants, diff, check, compare, report)
+TASKS = [demo, test, variants, diff, check, compare, report, ledger, plan, calibrate_verdict]
+ns = Collection(*TASKS, build, images, up, switch, verify, promote, rollback, down)

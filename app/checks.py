@@ -16,7 +16,7 @@ CHECKS = (
 
 
 def run_checks(select: str = "") -> int:
-    """Runs lint, types and pytest; `select` narrows pytest to matching names and skips the rest. Returns an exit code."""
+    """Runs lint, types and pytest and returns an exit code; `select` runs the tests of matching name alone."""
     ensure("test", "torch")
     for name, arguments in () if select else CHECKS:
         if _python(arguments) != 0:

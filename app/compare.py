@@ -5,41 +5,22 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Any
 
 from app import campaign as campaigns
-from app.engine import Engine, PlacedKernel
-from app.errors import InvalidCampaignError, UsageError
+from app.errors import InvalidCampaignError
 from app.facts import campaign_facts
 from app.progress import Progress, spoken
 from app.records import read_json, write_json, write_text
 from app.runs import RunFolder, new_run, open_run, point_latest
-from app.stack import Stack
-from app.variants import Registry, load_variants
+from app.runtimes import Setup, make_ready
+from app.variants import Variant, load_variants
 from loadtest.plan import Design, Lengths, Plan, WindowRules
 from loadtest.verdict import Verdict, judge
 
 # Wall seconds a start of the simulated decode service takes; a real one is measured by the campaign itself.
 START_S = 1.5
 REAL_START_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a campaign runs on; kept in setup.json so that it can be resumed. calibration None means the shipped one."""
-
-    runtime: str = "local"
-    engine: str = "sim"
-    release: str = "0.5.17"
-    calibration: str | None = None
-
-    def __post_init__(self) -> None:
-        for what, value, known in (
-            ("runtime", self.runtime, ("local", "docker")),
-            ("engine", self.engine, ("sim", "sglang")),
-        ):
-            if value not in known:
-                raise UsageError.unknown(what, value, known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,30 +99,16 @@ def full_campaign_note() -> str:
 
 def _run(folder: RunFolder, setup: Setup, progress: Progress) -> Outcome:
     plan, registry = folder.plan(), load_variants()
-    kernels = _kernels(registry, plan, setup, folder.path / "kernels")
-    stack = _stack(setup, plan, folder.path / "logs")
-    campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress))
+    kernels, stack = make_ready(setup, plan, registry, folder.path, progress.step)
+    records = {v: variant_record(registry.get(v)) for v in plan.variants}
+    campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records))
     verdict = judge_again(folder)
     write_text(folder.verdict_file, verdict.text())
     point_latest(folder)
     return Outcome(folder, verdict)
 
 
-def _kernels(registry: Registry, plan: Plan, setup: Setup, folder: Path) -> dict[str, PlacedKernel]:
-    from app.placing import place_kernels
-    from app.upstream import fetch_base
-
-    return place_kernels(registry, plan.variants, fetch_base(setup.release), folder)
-
-
-def _stack(setup: Setup, plan: Plan, logs: Path) -> Stack:
-    from app.stack.local import LocalStack
-
-    return LocalStack(_engine(setup, plan), logs)
-
-
-def _engine(setup: Setup, plan: Plan) -> Engine:
-    from app.engine.sim.engine import CALIBRATION, SimEngine
-
-    calibration = CALIBRATION if setup.calibration is None else Path(setup.calibration)
-    return SimEngine(seed=plan.seed, time_scale=plan.time_scale, calibration=calibration)
+def variant_record(variant: Variant) -> dict[str, Any]:
+    """What the manifest keeps of a variant: its words as they stood when the campaign began."""
+    prediction = {str(c): list(percent) for c, percent in variant.prediction.items()}
+    return {"hypothesis": variant.hypothesis, "prediction": prediction, "status": variant.status}

@@ -9,15 +9,20 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from app import arguments, compare, demo
+from app.ledger import LEDGER, record_campaign
 from app.patch import patch_kernel
 from app.progress import Progress
-from app.records import write_text
+from app.records import write_json, write_text
 from app.report.campaign_view import read_campaign
+from app.report.export import render_csv, summary
 from app.report.html import render_html
+from app.report.markdown import render_markdown
 from app.report.terminal import print_campaign
-from app.runs import RunFolder, open_run
+from app.runs import RUNS, RunFolder, open_run
+from app.runtimes import Setup
 from app.upstream import fetch_base
 from app.variants import TABLE_COLUMNS, load_variants, table_rows
+from loadtest import calibration_report
 from loadtest.plan import Lengths, Plan, WindowRules
 
 WIDE = 200
@@ -27,7 +32,9 @@ def show_demo(seed: str, quiet: bool) -> None:
     """Runs the demo and prints its tables, the path of its report and what a full campaign would take."""
     plan = demo.demo_plan(arguments.integer(seed, "seed"))
     with _progress(plan, quiet) as progress:
-        outcome = compare.begin(plan, compare.Setup(), None, progress)
+        outcome = compare.begin(plan, Setup(), None, progress)
+    # The demo is no experiment of the repository's: its entry stays with the runs.
+    record_campaign(outcome.folder.path, RUNS / LEDGER)
     show_campaign_folder(outcome.folder)
     print(compare.full_campaign_note())
 
@@ -93,9 +100,10 @@ def compare_from_options(
             time_scale=arguments.number(time_scale, "time-scale"),
             delta=arguments.number(delta, "delta"),
         )
-        setup = compare.Setup(runtime=runtime, engine=engine)
+        setup = Setup(runtime=runtime, engine=engine)
         with _progress(plan, quiet) as progress:
             outcome = compare.begin(plan, setup, id or None, progress)
+    record_campaign(outcome.folder.path)
     show_campaign_folder(outcome.folder)
     return outcome
 
@@ -112,11 +120,26 @@ def show_campaign(name: str) -> None:
     show_campaign_folder(folder)
 
 
+def enter_ledger(name: str) -> None:
+    """Writes a campaign's ledger entry and prints it."""
+    print(record_campaign(open_run(name).path))
+
+
+def calibrate(campaigns: int) -> None:
+    """Measures the verdict's error rates, writes the tables and names promises that do not hold."""
+    found = calibration_report.run(campaigns, tell=print)
+    calibration_report.write(found)
+    print("\n".join(found.broken) or "every promise of docs/statistics.md holds")
+
+
 def show_campaign_folder(folder: RunFolder) -> None:
-    """Writes a judged campaign's report and prints its tables."""
+    """Writes a judged campaign's report and tables, and prints its outcome."""
     view = read_campaign(folder.path)
     page = folder.path / "report.html"
     write_text(page, render_html(view))
+    write_text(folder.path / "report.md", render_markdown(view))
+    write_text(folder.path / "levels.csv", render_csv(view))
+    write_json(folder.path / "summary.json", summary(view))
     print_campaign(view)
     print(f"report: {page}")
 

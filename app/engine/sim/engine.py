@@ -42,5 +42,5 @@ class SimEngine:
         argv += ["--kernel-file", str(kernel.path), *(["--kernel", kernel.kernel] if kernel.kernel else [])]
         argv += ["--selector", kernel.selector, "--variant", kernel.variant]
         argv += ["--calibration", str(self.calibration), "--time-scale", f"{self.time_scale:g}"]
-        argv += ["--seed", str(self.seed), "--start-seed", label]
+        argv += ["--seed", str(self.seed), "--start-seed", label, "--enable-cache-report", "--pdeathsig"]
         return Command(tuple(argv), {"PYTHONPATH": str(ROOT)})

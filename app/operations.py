@@ -1,0 +1,87 @@
+"""What the image and life-cycle tasks show: each function does one task's work and prints the outcome."""
+
+from __future__ import annotations
+
+import os
+
+from rich.table import Table
+
+from app.console import wide_console
+from app.deployment import Deployment
+from app.errors import UsageError
+from app.images import COLUMNS, list_images
+from app.lifecycle import Lifecycle, Serving, settings_here
+from app.stable import promote, rollback
+
+
+def show_build(variant: str, engine: str, allow_noop: bool) -> None:
+    """Gates a variant, builds its image and prints what it is."""
+    from app.gate import check_named
+
+    # Only a real engine runs the code that the gate compiles.
+    if engine == "sglang":
+        check_named(variant, arch=settings().cuda_arch).require(allow_noop)
+    built = _lifecycle().build(variant, engine)
+    print(f"{', '.join(built.tags)}  {built.image_id}")
+    print(f"kernel {built.identity.kernel_sha256} on base {built.identity.base_sha256}")
+    print(f"{built.size_bytes / 1e6:.0f} MB, of it {built.kernel_layer_bytes / 1e3:.0f} kB in the layer that differs")
+    print(f"built in {built.seconds:.1f} s")
+
+
+def show_images() -> None:
+    """Prints the lab's images, what runs them and which is stable."""
+    table = Table(*COLUMNS, title="images")
+    for row in list_images(settings()):
+        table.add_row(*row.cells())
+    wide_console().print(table)
+
+
+def show_up(variant: str, engine: str, runtime: str) -> None:
+    """Brings the whole stack up on a variant."""
+    if runtime != "docker":
+        raise UsageError(f"runtime {runtime!r}: up keeps a stack running under compose, so --runtime docker only")
+    _show_serving(_lifecycle().up(variant, engine))
+
+
+def show_switch(variant: str) -> None:
+    """Replaces decode alone."""
+    _show_serving(_lifecycle().switch(variant))
+
+
+def show_verify() -> None:
+    """Prints the proof read from inside the running services."""
+    for found in _lifecycle().verify():
+        print(f"{found.service}: {found.identity.variant}, kernel {found.kernel_sha256}, selector {found.selector}")
+        print(f"  image {found.image_id}; {len(found.cache)} Triton cache entries")
+
+
+def show_promote(variant: str, engine: str, force: bool, reason: str) -> None:
+    """Makes a variant's image the stable one."""
+    moved = promote(settings(), variant, engine, force=force, reason=reason)
+    print(f"stable is {moved.tag}" + (f", accepted by campaign {moved.campaign}" if moved.campaign else ", by force"))
+
+
+def show_rollback(engine: str) -> None:
+    """Makes the previous stable image stable again."""
+    print(f"stable is {rollback(settings(), engine).tag} again")
+
+
+def take_down() -> None:
+    """Ends the stack and removes what it left."""
+    _lifecycle().down()
+    print("nothing of the stack is left")
+
+
+def settings() -> Deployment:
+    """The settings of this folder: environment over .env over defaults."""
+    return settings_here(os.environ)
+
+
+def _lifecycle() -> Lifecycle:
+    return Lifecycle(settings(), print)
+
+
+def _show_serving(serving: Serving) -> None:
+    print(f"router at {serving.endpoints.router_url}, model {serving.endpoints.model}")
+    canary = serving.canary
+    print(f"canary: {canary.completion_tokens} tokens in {canary.seconds:.2f} s, and decode's counter moved")

@@ -1,0 +1,79 @@
+"""What a campaign runs on: the kernels put in place for its runtime, and the stack that will serve them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.engine import Engine, PlacedKernel
+from app.errors import UsageError
+from app.stack import Stack
+from app.variants import Registry
+from loadtest.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Runtime, engine and release; kept in setup.json so that a campaign can be resumed.
+
+    calibration is the simulated engine's timing file, None for the shipped one.
+    """
+
+    runtime: str = "local"
+    engine: str = "sim"
+    release: str = "0.5.17"
+    calibration: str | None = None
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("runtime", self.runtime, ("local", "docker")),
+            ("engine", self.engine, ("sim", "sglang")),
+        ):
+            if value not in known:
+                raise UsageError.unknown(what, value, known)
+
+
+def make_ready(
+    setup: Setup, plan: Plan, registry: Registry, folder: Path, say: Callable[[str], None]
+) -> tuple[dict[str, PlacedKernel], Stack]:
+    """Each variant's kernel in its place, and a stack that is not up yet; `folder` is the run's, `say` hears of builds."""
+    if setup.runtime == "docker":
+        return _docker(setup, plan, folder, say)
+    return _local(setup, plan, registry, folder)
+
+
+def _local(setup: Setup, plan: Plan, registry: Registry, folder: Path) -> tuple[dict[str, PlacedKernel], Stack]:
+    from app.placing import place_kernels
+    from app.stack.local import LocalStack
+    from app.upstream import fetch_base
+
+    kernels = place_kernels(registry, plan.variants, fetch_base(setup.release), folder / "kernels")
+    return kernels, LocalStack(_engine(setup, plan), folder / "logs")
+
+
+def _docker(
+    setup: Setup, plan: Plan, folder: Path, say: Callable[[str], None]
+) -> tuple[dict[str, PlacedKernel], Stack]:
+    from app.container_runtime import campaign_containers
+
+    if setup.calibration is not None:
+        raise UsageError("a calibration file of one's own needs --runtime local; images carry the shipped one")
+    made = campaign_containers(
+        plan.variants,
+        setup.engine,
+        seed=plan.seed,
+        time_scale=plan.time_scale,
+        logs=folder / "logs",
+        say=lambda line: say(f"docker  {line[:100]}"),
+    )
+    return made.kernels, made.stack
+
+
+def _engine(setup: Setup, plan: Plan) -> Engine:
+    from app.engine.sim.engine import CALIBRATION, SimEngine
+
+    if setup.engine != "sim":
+        raise UsageError(f"engine {setup.engine!r} runs under --runtime docker; local knows sim")
+    calibration = CALIBRATION if setup.calibration is None else Path(setup.calibration)
+    return SimEngine(seed=plan.seed, time_scale=plan.time_scale, calibration=calibration)
