@@ -24,10 +24,14 @@ CLOSED_LOOP_TOLERANCE = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ForeignRequest:
-    """One completed request, in seconds on the run's clock; gaps_s lie between events, empty where not recorded."""
+    """One completed request, in seconds on the run's clock: sent, first token, last token, done.
+
+    gaps_s lie between events; empty where not recorded.
+    """
 
     start_s: float
     first_s: float
+    last_s: float
     end_s: float
     tokens: int
     prompt_tokens: int
@@ -113,7 +117,7 @@ def _closed_loop(record: Mapping[str, Any]) -> tuple[ForeignRequest, ...]:
     for ttft, gaps, tokens, prompt_tokens in rows:
         start = heapq.heappop(slots)
         end = start + ttft + sum(gaps)
-        requests.append(ForeignRequest(start, start + ttft, end, int(tokens), int(prompt_tokens), tuple(gaps)))
+        requests.append(ForeignRequest(start, start + ttft, end, end, int(tokens), int(prompt_tokens), tuple(gaps)))
         heapq.heappush(slots, end)
     return tuple(requests)
 
@@ -144,6 +148,7 @@ def _aiperf_request(record: Mapping[str, Any]) -> ForeignRequest:
         start,
         first,
         first + sum(events) if events else times["request_end_ns"] / 1e9,
+        times["request_end_ns"] / 1e9,
         int(metrics["output_sequence_length"]["value"]),
         int(metrics["input_sequence_length"]["value"]),
         events,
@@ -168,6 +173,7 @@ def _guidellm(path: Path, benchmark: Mapping[str, Any]) -> ForeignRun:
         ForeignRequest(
             r["request_start_time"],
             r["request_start_time"] + r["time_to_first_token_ms"] / 1000,
+            r["info"]["timings"]["last_token_iteration"] or r["request_end_time"],
             r["request_end_time"],
             r["output_tokens"],
             r["prompt_tokens"],

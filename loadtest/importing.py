@@ -83,7 +83,7 @@ def foreign_cell(run: ForeignRun, block: int, start: int, variant: str) -> Cell:
     ended = [r for r in run.requests if begin <= r.end_s <= end] or list(run.requests)
     promised = max(r.tokens for r in run.requests)
     gaps = [1000 * g for r in ended for g in r.gaps_s]
-    tpot = [1000 * (r.end_s - r.first_s) / (r.tokens - 1) for r in ended if r.tokens > 1]
+    tpot = [1000 * (r.last_s - r.first_s) / (r.tokens - 1) for r in ended if r.tokens > 1]
     ttft = [1000 * (r.first_s - r.start_s) for r in ended]
     return Cell(
         block=block,
@@ -181,8 +181,8 @@ def _tokens_within(request: ForeignRequest, begin: float, end: float) -> float:
         times = request.first_s + np.concatenate([[0.0], np.cumsum(request.gaps_s)])
         return float(((begin <= times) & (times < end)).mean() * request.tokens)
     # Without event times tokens are taken as evenly spread, which over many request lengths moves little.
-    length = max(request.end_s - request.first_s, 1e-9)
-    inside = max(0.0, min(request.end_s, end) - max(request.first_s, begin))
+    length = max(request.last_s - request.first_s, 1e-9)
+    inside = max(0.0, min(request.last_s, end) - max(request.first_s, begin))
     return request.tokens * inside / length
 
 

@@ -23,7 +23,7 @@ def closed_loop(concurrency: int, itl_s: float, lengths: int = 12, ttft_s: float
     e2e = ttft_s + (TOKENS - 1) * itl_s
     starts = sorted(n * e2e + slot * e2e / concurrency for slot in range(concurrency) for n in range(lengths))
     gaps = (itl_s,) * (TOKENS - 1)
-    return [ForeignRequest(s, s + ttft_s, s + e2e, TOKENS, 128, gaps) for s in starts]
+    return [ForeignRequest(s, s + ttft_s, s + e2e, s + e2e, TOKENS, 128, gaps) for s in starts]
 
 
 def write_aiperf(path: Path, requests: Sequence[ForeignRequest], concurrency: int) -> None:
@@ -54,6 +54,7 @@ def _guidellm_benchmark(requests: Sequence[ForeignRequest]) -> dict[str, Any]:
             "time_to_first_token_ms": 1000 * (r.first_s - r.start_s),
             "output_tokens": r.tokens,
             "prompt_tokens": r.prompt_tokens,
+            "info": {"timings": {"last_token_iteration": r.last_s}},
         }
         for r in requests
     ]
@@ -107,6 +108,17 @@ def test_a_known_loss_is_found_in_imported_results(tmp_path: Path, name: str, wr
     variant = judge(found.plan, found.cells, found.facts).variants[0]
     assert (variant.decision, variant.stamps) == ("reject", ("imported", "not proven"))
     assert [x.effect_pct for x in variant.levels] == [pytest.approx(-6.5, abs=0.3)] * 2
+
+
+@pytest.mark.parametrize("name", ["aiperf-0.13.0.jsonl", "guidellm-0.8.1.json"])
+def test_files_written_by_the_tools_themselves_are_read(name: str) -> None:
+    """Against a server that sends 64 tokens 10 ms apart after 50 ms; the first three requests of each file."""
+    (run,) = read_runs(Path(__file__).parent / "foreign" / name)
+    assert [(r.tokens, r.prompt_tokens) for r in run.requests] == [(64, 100)] * 3
+    for r in run.requests:
+        assert 0.05 < r.first_s - r.start_s < 0.08
+        assert 0.63 < r.last_s - r.first_s < 0.75
+        assert r.last_s <= r.end_s
 
 
 def test_an_imported_verdict_says_what_is_not_known(tmp_path: Path) -> None:
