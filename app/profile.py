@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+PADDED_HEADS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """One kind of launch in a trace; config names what it is of the variant, fault why it is none of it."""
@@ -169,7 +172,9 @@ def _match(group: LaunchGroup, predicted: Sequence[Resources], signature: Signat
 def _grid_fault(grid: tuple[int, int, int], signature: Signature, heads: int) -> str:
     for size, axis in zip(grid, signature.grid, strict=False):
         if axis == "heads" and size != heads:
-            return f"launched for {size} heads, not for {heads} (grid {_axes(grid)})"
+            # SGLang 0.5.17 always, 0.5.23 on some paths.
+            hint = "; SGLang pads a rank's heads to 64 under TP, then say --heads 64" if size == PADDED_HEADS else ""
+            return f"launched for {size} heads, not for {heads} (grid {_axes(grid)}){hint}"
         if "head_blocks" in axis:
             blocks = -(-heads // int(signature.constants.get("BLOCK_H", 1)))
             # An axis that several counts share can only be a multiple.

@@ -61,7 +61,9 @@ def test_launch_of_another_build_is_refused_with_what_differs(
 
 
 def test_padded_heads_are_accepted_when_they_are_named(tmp_path: Path) -> None:
-    _profile(tmp_path, launch(grid=(8, 64, 1)), heads=64).require()
+    padded = launch(grid=(8, 64, 1))
+    assert "--heads 64" in _profile(tmp_path, padded).faults[0]
+    _profile(tmp_path, padded, heads=64).require()
 
 
 def test_trace_of_another_gpu_is_refused(tmp_path: Path) -> None:
