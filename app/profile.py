@@ -172,7 +172,7 @@ def _match(group: LaunchGroup, predicted: Sequence[Resources], signature: Signat
 def _grid_fault(grid: tuple[int, int, int], signature: Signature, heads: int) -> str:
     for size, axis in zip(grid, signature.grid, strict=False):
         if axis == "heads" and size != heads:
-            # SGLang 0.5.17 always, 0.5.23 on some paths.
+            # SGLang 0.5.17 for every batch, 0.5.23 up to 64 rows where Triton is selected.
             hint = "; SGLang pads a rank's heads to 64 under TP, then say --heads 64" if size == PADDED_HEADS else ""
             return f"launched for {size} heads, not for {heads} (grid {_axes(grid)}){hint}"
         if "head_blocks" in axis:
