@@ -17,8 +17,8 @@ _NUMBERS = re.compile(r"\d+(\.\d+)?")
 DECISIONS = {
     "accept": "accepted",
     "reject": "rejected",
-    "undecided": "undecided",
     "invalid": "invalid",
+    "undecided": "undecided",
     "same-code": "the same code as its control",
 }
 
@@ -39,7 +39,7 @@ def headline(view: CampaignView) -> str:
     if view.verdict.get("interim"):
         return "Not a verdict yet: blocks of the plan are missing"
     groups = dict[str, list[str]]()
-    for j in view.judged:
+    for j in sorted(view.judged, key=lambda j: list(DECISIONS).index(j.decision)):
         groups.setdefault(j.decision, []).append(j.variant)
     said = (f"{listed(names)} {'is' if len(names) == 1 else 'are'} {DECISIONS[d]}" for d, names in groups.items())
     return "; ".join(said)
@@ -88,8 +88,8 @@ def found(judged: Judged) -> str:
 
 
 def undecided(judged: Judged) -> tuple[str, ...]:
-    """What each undecided concurrency would take."""
-    return tuple(_would_decide(level) for level in judged.levels if level.outcome == "undecided")
+    """What each undecided concurrency would take; where two modes are why, `doubts` says so."""
+    return tuple(_would_decide(x) for x in judged.levels if x.outcome == "undecided" and not x.modes)
 
 
 def _would_decide(level: Level) -> str:

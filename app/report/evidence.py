@@ -83,18 +83,21 @@ def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
             yield f"{prefix}{name}", float(value)
 
 
-def latency_grid(judged: Judged) -> Grid:
-    """Changes of latency figures beside the verdict; positive is slower, intervals are pointwise."""
-    metrics = dict.fromkeys(s.metric for s in judged.secondary)
+def latency_grid(view: CampaignView) -> Grid:
+    """Changes of latency figures beside the verdict."""
+    metrics = tuple(dict.fromkeys(s.metric for j in view.judged for s in j.secondary))
+    rows = tuple(row for judged in view.judged for row in _latencies(judged, metrics)) if metrics else ()
+    names = tuple(f"{LATENCIES.get(metric, metric)}, %" for metric in metrics)
+    caption = "Latency against the control: positive is slower, intervals are pointwise, no verdict hangs on it"
+    return Grid(caption, ("variant", "C", *names), rows, frozenset(("C", *names)))
+
+
+def _latencies(judged: Judged, metrics: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     found = {(s.metric, s.concurrency): s for s in judged.secondary}
-    rows = []
     for level in judged.levels:
         each = [found.get((metric, level.concurrency)) for metric in metrics]
         words = [f"{signed(s.effect_pct)} ({interval(s.low_pct, s.high_pct)})" if s else "-" for s in each]
-        rows.append((str(level.concurrency), *words))
-    names = tuple(f"{LATENCIES.get(metric, metric)}, %" for metric in metrics)
-    caption = f"{judged.variant} against {judged.control}: latency, positive is slower; no verdict hangs on it"
-    return Grid(caption, ("C", *names), tuple(rows) if metrics else (), frozenset(names))
+        yield judged.variant, str(level.concurrency), *words
 
 
 def conditions_grid(view: CampaignView) -> Grid:

@@ -63,10 +63,12 @@ def _forest_row(panel: Panel, level: Level, y: float, foreseen: Prediction | Non
     panel.text(LEFT - 8, y + 4, f"C={level.concurrency}", "label", "end")
     found = f" {signed(level.effect_pct)} ({interval(*level.simultaneous)})" if level.simultaneous else ""
     words = (tag("tspan", level.outcome, class_=f"outcome {level.outcome}"), tag("tspan", found, class_="tick"))
-    panel.add(tag("text", *words, x=WORDS_AT, y=y + (1 if foreseen else 4), class_="label"))
+    notes = ["two modes: no claim"] if level.modes else []
     if foreseen is not None:
-        panel.text(WORDS_AT, y + 16, f"predicted {interval(*foreseen.predicted, 0)}: {foreseen.outcome}", "tick")
+        notes.append(f"predicted {interval(*foreseen.predicted, 0)}: {foreseen.outcome}")
         _bracket(panel, foreseen.predicted, y + 13)
+    panel.add(tag("text", *words, x=WORDS_AT, y=y + (1 if notes else 4), class_="label"))
+    panel.text(WORDS_AT, y + 16, "; ".join(notes), "tick")
     if level.effect_pct is not None and level.simultaneous is not None:
         _whisker(panel, level, level.effect_pct, level.simultaneous, y)
 

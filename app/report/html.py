@@ -60,7 +60,7 @@ def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, An
             "manifest": evidence.manifest_grid(view),
             "plan": evidence.plan_grid(view),
         },
-        "latencies": [evidence.latency_grid(j) for j in view.judged if j.secondary],
+        "latencies": evidence.latency_grid(view),
         "same_code": _same_code(view),
         "limits": provenance.limits(view),
     }
@@ -104,8 +104,8 @@ def _load_figures(view: CampaignView, streams: list[Stream], curves: Sequence[Th
 def _throughput(view: CampaignView, of: figures_load.Styles, curves: Sequence[ThroughputCurve]) -> tuple[Markup, ...]:
     knees = {c.variant: c.knee for c in curves if c.knee}
     charts = [figures_load.throughput(view.measured, of, knees, view.plan.concurrencies, whole=True)]
-    if curves:
-        first, last = curves[0].answer.start, curves[0].answer.end
-        asked = [c for c in view.plan.concurrencies if first <= c <= last]
+    first, last = (curves[0].answer.start, curves[0].answer.end) if curves else (0, 0)
+    asked = tuple(c for c in view.plan.concurrencies if first <= c <= last)
+    if asked and asked != view.plan.concurrencies:
         charts.append(figures_load.throughput(view.measured, of, knees, asked, whole=False))
     return tuple(charts)

@@ -21,8 +21,8 @@ def signed(value: float | None, digits: int = 1) -> str:
     """A signed figure; what rounds to zero is written without a sign."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text
+    text = f"{value:+,.{digits}f}"
+    return text[1:] if not text.strip("+-0.") else text
 
 
 def interval(low: float | None, high: float | None, digits: int = 1) -> str:
