@@ -156,11 +156,10 @@ def plan(
     json: bool = False,
 ) -> None:
     """Blocks and hours that find an effect of so many percent, from a campaign's noise or a given sd in percent."""
-    from app.planning import pilot_of, show_plan
-    from loadtest.forecast import Pace
+    from app.planning import pace, pilot_of, show_plan
 
     pilot = pilot_of(campaign, sd, concurrency, design)
-    show_plan(pilot, effect, power, hours, variants, Pace(start_s, level_s), json)
+    show_plan(pilot, effect, power, hours, variants, pace(start_s, level_s), json)
 
 
 @lab_task

@@ -25,6 +25,11 @@ def pilot_of(campaign: str, sd: str, concurrency: str, design: str) -> Pilot:
     return Pilot.from_campaign(plan, finished_cells(folder, plan), f"campaign {folder.path.name}")
 
 
+def pace(start_s: float, level_s: float) -> Pace:
+    """Wall seconds of a start and of each concurrency it visits."""
+    return Pace(start_s, level_s)
+
+
 def show_plan(pilot: Pilot, effect: str, power: str, hours: str, variants: int, pace: Pace, as_json: bool) -> None:
     """Prints what finds the effect, what other sizes would find, and what the hours one has can show."""
     found = forecast(pilot, pace, arguments.number(effect, "effect") / 100, variants, arguments.number(power, "power"))

@@ -37,7 +37,7 @@ class Setup:
 def make_ready(
     setup: Setup, plan: Plan, registry: Registry, folder: Path, say: Callable[[str], None]
 ) -> tuple[dict[str, PlacedKernel], Stack]:
-    """Each variant's kernel in its place, and a stack that is not up yet; `folder` is the run's, `say` hears of builds."""
+    """Each variant's kernel in its place, and a stack that is not up yet; `say` hears of builds."""
     if setup.runtime == "docker":
         return _docker(setup, plan, folder, say)
     return _local(setup, plan, registry, folder)

@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def modules(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", modules("kernels"), ids=lambda p: p.stem)
+def test_a_kernel_module_imports_nothing_of_the_lab(path: Path) -> None:
+    assert not [name for name in imported(path) if name.split(".")[0] in ("app", "loadtest")]
+
+
+@pytest.mark.parametrize("path", modules("loadtest"), ids=lambda p: p.stem)
+def test_a_load_module_knows_of_the_lab_only_its_errors(path: Path) -> None:
+    of_app = [name for name in imported(path) if name.split(".")[0] == "app"]
+    assert [name for name in of_app if not name.startswith("app.errors")] == []
+    assert not [name for name in imported(path) if name.split(".")[0] == "docker"]
+
+
+def test_the_tasks_know_only_app_and_invoke() -> None:
+    foreign = {name.split(".")[0] for name in imported(ROOT / "tasks.py")} - {"app", "invoke", "__future__"}
+    assert foreign <= {"functools", "collections", "typing"}

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import tasks
+from app import errors
+from app.errors import LabError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def lab(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "invoke", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+
+def test_every_kind_of_error_has_an_exit_code() -> None:
+    kinds = [k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, LabError) and k is not LabError]
+    assert [k for k in kinds if not any(issubclass(k, kind) for kind, _ in tasks.ERROR_CODES)] == []
+
+
+@pytest.mark.parametrize(
+    ("decisions", "code"),
+    [
+        (["accept"], 0),
+        (["accept", "undecided"], 8),
+        (["undecided", "reject"], 7),
+        (["reject", "invalid"], 9),
+        (["same-code"], 8),
+        ([], 0),
+    ],
+)
+def test_a_campaign_ends_with_the_code_of_its_gravest_decision(decisions: list[str], code: int) -> None:
+    assert tasks.gravest(decisions) == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("diff", "--variant", "v9"), 2, "unknown variant 'v9'; known: baseline"),
+        (("compare", "--variants", "v1", "--concurrency", "0,8"), 2, "concurrency 0"),
+        (("compare", "--variants", "v1", "--concurrency", "8,1"), 2, "must rise without repeats: 1,8"),
+        (("compare", "--variants", "v1", "--concurrency", ","), 2, "no concurrency given"),
+        (("compare", "--variants", ""), 2, "no variants given"),
+        (("compare", "--variants", "v1,v1"), 2, "a name is given twice"),
+        (("compare", "--variants", "v1", "--blocks", "1"), 2, "at least 2"),
+        (("compare", "--variants", "v1", "--runtime", "podman"), 2, "known: docker, local"),
+        (("compare", "--resume", "never-run"), 2, "unknown campaign 'never-run'"),
+        (("report", "--id", "../etc"), 2, "campaign id"),
+    ],
+)
+def test_a_wrong_request_ends_with_one_line_and_its_code(arguments: tuple[str, ...], code: int, says: str) -> None:
+    ended = lab(*arguments)
+    assert (ended.returncode, ended.stderr.count("\n")) == (code, 1)
+    assert says in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_list_of_tasks_answers_quickly() -> None:
+    def listed_s() -> float:
+        began = time.perf_counter()
+        assert lab("--list").returncode == 0
+        return time.perf_counter() - began
+
+    # The best of several: other work on the machine can only slow a try down.
+    assert min(listed_s() for _ in range(8)) < 0.3
