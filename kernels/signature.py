@@ -16,7 +16,7 @@ from kernels.tuned import Table
 
 FOLDER = Path(__file__).parent / "signatures"
 _KEYS = {"kernel", "block_h", "grid", "arguments", "constants", "variants_of_use", "table"}
-_TABLE_KEYS = {"constant", "bounds", "settings"}
+_TABLE_KEYS = {"constant", "bounds", "settings", "words"}
 # What Triton takes from a configuration besides the kernel's own arguments.
 _OPTIONS = ("maxnreg",)
 _USE_KEYS = {"name", "arguments", "constants"}
@@ -153,9 +153,9 @@ def _use(path: Path, base: Signature, entry: Any) -> Signature:
 
 def _table(path: Path, entry: Any) -> Table:
     _check_keys(path, entry, _TABLE_KEYS)
-    if missing := sorted(_TABLE_KEYS - set(entry)):
+    if missing := sorted(_TABLE_KEYS - {"words"} - set(entry)):
         raise SignatureError(f"{path}: table lacks {', '.join(missing)}")
-    return Table(str(entry["constant"]), tuple(entry["bounds"]), tuple(entry["settings"]))
+    return Table(str(entry["constant"]), tuple(entry["bounds"]), tuple(entry["settings"]), entry.get("words") or {})
 
 
 def _check_keys(path: Path, data: Any, known: set[str]) -> None:

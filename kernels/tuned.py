@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from kernels.geometry import Geometry
 
@@ -21,12 +22,24 @@ class Table:
 
     bounds: the problem's sizes that a row's first entries limit (0: no limit), the first row that holds ruling.
     settings: what the further entries set, the launch's own (num_warps, num_stages, maxnreg) among them; "_" sets
-    nothing that the compiler sees. A row may end early.
+    nothing that the compiler sees. A row may end early. words: what a setting given by a word means in constants.
     """
 
     constant: str
     bounds: tuple[str, ...]
     settings: tuple[str, ...]
+    words: Mapping[str, Mapping[str, Mapping[str, bool | int]]] = field(default_factory=dict)
+
+    def constants(self, settings: Mapping[str, Any]) -> dict[str, int | bool | str]:
+        """What the settings of a row mean for the compiler; KeyError for a word without a meaning."""
+        constants: dict[str, int | bool | str] = {}
+        for name, value in settings.items():
+            if name in self.words:
+                constants |= self.words[name][value]
+            # A limit of 0 registers means no limit.
+            elif name not in (*LAUNCH, "_") and (name, value) != ("maxnreg", 0):
+                constants[name] = value
+        return constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +67,10 @@ def read_choices(source: str, table: Table, arch: int, geometry: Geometry) -> tu
         settings = dict(zip(table.settings, row[len(table.bounds) :], strict=False))
         if missing := [name for name in LAUNCH if name not in settings]:
             raise TableError(f"{table.constant}[{arch!r}] has the row {row!r} without {', '.join(missing)}")
-        # A limit of 0 registers means no limit.
-        constants = {n: v for n, v in settings.items() if n not in (*LAUNCH, "_") and (n, v) != ("maxnreg", 0)}
+        try:
+            constants = table.constants(settings)
+        except KeyError as word:
+            raise TableError(f"{table.constant}[{arch!r}] has the row {row!r} with the unknown word {word}") from word
         choice = Choice(constants, settings["num_warps"], settings["num_stages"])
         choices += [choice] if choice not in choices else []
         if not any(bound for name, bound in bounds.items() if name != "heads"):

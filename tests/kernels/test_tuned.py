@@ -38,6 +38,15 @@ def test_register_limit_is_part_of_the_choice() -> None:
     assert _read('{"120": [[0, 0, 16, 4, 2, 1, 128]]}')[0] == [Choice({"BLOCK": 16, "maxnreg": 128}, 4, 2)]
 
 
+def test_word_stands_for_constants_and_an_unknown_one_is_refused() -> None:
+    table = Table("TUNED", ("batch",), ("num_warps", "num_stages", "merge"), {"merge": {"fused": {"FUSED": True}}})
+    source = 'TUNED = {"120": [[0, 4, 2, WORD]]}'
+    found, _ = read_choices(source.replace("WORD", '"fused"'), table, 120, SIXTEEN_HEADS)
+    assert found == [Choice({"FUSED": True}, 4, 2)]
+    with pytest.raises(TableError, match="unknown word 'late'"):
+        read_choices(source.replace("WORD", '"late"'), table, 120, SIXTEEN_HEADS)
+
+
 @pytest.mark.parametrize(
     ("literal", "named"),
     [
