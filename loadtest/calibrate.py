@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from loadtest.contrast import block_differences
-from loadtest.modes import find_modes
+from loadtest.modes import find_modes, unclear
 from loadtest.plan import Design, Plan
 from loadtest.rules import Outcomes, decide
 from loadtest.stats import Analysis, Floats, analyse, holm, sign_flip
@@ -128,8 +128,9 @@ def _judge(drawn: Campaigns, effects: Floats, flips: bool) -> dict[str, Floats]:
     rates, slow = drawn.arms("changed")
     d = block_differences(rates)
     a = analyse(d, drawn.position("changed") if drawn.plan.design == "single" else None, ALPHA, DELTA)
-    modes = find_modes(rates).bimodal
-    rules = decide(a, modes, ALPHA, DELTA)
+    found = find_modes(rates)
+    modes = found.bimodal
+    rules = decide(a, unclear(found, a.simultaneous_low, a.simultaneous_high), ALPHA, DELTA)
     both = _both_modes(slow)
     claimed = rules.better | rules.worse | rules.equivalent
     p_flip = sign_flip(d) if flips and drawn.plan.design == "mirrored" else None

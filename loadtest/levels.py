@@ -9,7 +9,7 @@ import numpy as np
 
 from loadtest import power
 from loadtest.contrast import CellTable, Contrast, Metric, block_differences
-from loadtest.modes import Modes, find_modes, share_p
+from loadtest.modes import Modes, find_modes, share_p, unclear
 from loadtest.plan import Plan
 from loadtest.power import percent
 from loadtest.rules import Outcomes, decide
@@ -83,7 +83,8 @@ def judge_levels(plan: Plan, contrast: Contrast, withheld: bool) -> tuple[tuple[
     position = contrast.position if plan.design == "single" else None
     analysis = analyse(contrast.differences, position, plan.alpha, plan.delta)
     modes = find_modes(contrast.log_rate)
-    rules = decide(analysis, modes.bimodal | withheld, plan.alpha, plan.delta)
+    clouded = unclear(modes, analysis.simultaneous_low, analysis.simultaneous_high)
+    rules = decide(analysis, clouded | withheld, plan.alpha, plan.delta)
     flips = sign_flip(contrast.differences) if plan.design == "mirrored" else None
     levels = tuple(_level(plan, contrast, analysis, rules, modes, flips, i) for i in range(len(plan.concurrencies)))
     return levels, bool(rules.accept), bool(rules.reject)

@@ -56,6 +56,14 @@ def find_modes(log_rate: Floats) -> Modes:
     return Modes(bimodal, separation, gap, shifted <= cut[..., None, None, :])
 
 
+def unclear(modes: Modes, low: Floats, high: Floats) -> NDArray[np.bool_]:
+    """Levels whose two modes could make the effect by themselves; low and high are its simultaneous interval.
+
+    Starts drawn from two modes shift a mean by at most their gap, so an interval wholly beyond the gap is a real effect.
+    """
+    return modes.bimodal & ~((low > modes.gap) | (high < -modes.gap))
+
+
 def share_p(slow: NDArray[np.bool_]) -> float:
     """Fisher's exact p value that both arms have the same share of slow runs; slow is (2, starts)."""
     table = [[int(arm.sum()), int((~arm).sum())] for arm in slow]

@@ -18,7 +18,8 @@ class Outcomes:
 
     better, worse: Holm's p of no effect at or under alpha. equivalent: both one-sided tests against delta, Hochberg
     over levels, and neither better nor worse. noninferior: one-sided test against -delta at alpha, for the claim "at
-    all levels". regressed: simultaneous interval wholly under -delta. withheld: two modes, so that none is claimed.
+    all levels". regressed: simultaneous interval wholly under -delta. withheld: two modes that could make
+    the effect, so that none is claimed.
     """
 
     better: Bools

@@ -218,7 +218,7 @@ def _decision(plan: Plan, levels: tuple[Level, ...], accept: bool, reject: bool)
     if accept:
         better = _listed([x for x in levels if x.outcome == "better"])
         return "accept", f"better at C={better} and non-inferior within {margin} {everywhere}"
-    if modes := [x for x in levels if x.modes]:
+    if modes := [x for x in levels if x.modes and x.outcome == "undecided"]:
         return "undecided", f"two modes in the runs at C={_listed(modes)}: no mean speaks for both"
     if all(x.outcome == "equivalent" for x in levels):
         return "undecided", f"equivalent within {margin} {everywhere}: no gain, no loss"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadtest.modes import find_modes, share_p
+from loadtest.modes import Modes, find_modes, share_p, unclear
 from loadtest.stats import Floats
 
 
@@ -35,6 +35,14 @@ def test_a_stall_at_one_level_leaves_the_others_alone() -> None:
     rates = runs()
     rates[2, 0, 1, 3] -= 0.07
     assert find_modes(rates).bimodal.tolist() == [False, False, False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kept_back"), [(-0.19, -0.10, False), (-0.19, -0.02, True), (0.01, 0.02, True), (0.04, 0.05, False)]
+)
+def test_two_modes_keep_back_only_what_they_could_make(low: float, high: float, kept_back: bool) -> None:
+    modes = Modes(np.array([True]), np.array([9.0]), np.array([0.03]), np.zeros((2, 4, 1), dtype=bool))
+    assert unclear(modes, np.array([low]), np.array([high])).tolist() == [kept_back]
 
 
 def test_a_step_between_blocks_shared_by_both_arms_is_drift() -> None:
