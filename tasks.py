@@ -125,11 +125,11 @@ def compare(
 
 
 @lab_task
-def report(_: Context, id: str = "latest") -> None:
-    """Judges a campaign's rows again and writes its tables, report and summary anew."""
+def report(_: Context, id: str = "latest", slope: str = "") -> None:
+    """Judges a campaign's rows again and writes its reports anew; --slope 60,90 asks how throughput rises there."""
     from app.console import show_campaign
 
-    show_campaign(id)
+    show_campaign(id, slope)
 
 
 @lab_task

@@ -12,11 +12,8 @@ from app import arguments, compare, demo
 from app.ledger import LEDGER, record_campaign
 from app.patch import patch_kernel
 from app.progress import Progress
-from app.records import write_json, write_text
-from app.report.campaign_view import read_campaign
-from app.report.export import render_csv, summary
-from app.report.html import render_html
-from app.report.markdown import render_markdown
+from app.records import write_text
+from app.report import write_reports
 from app.report.terminal import print_campaign
 from app.runs import RUNS, RunFolder, open_run
 from app.runtimes import Setup
@@ -113,11 +110,11 @@ def decisions(outcome: compare.Outcome) -> list[str]:
     return [v.decision for v in outcome.verdict.variants]
 
 
-def show_campaign(name: str) -> None:
-    """Judges a campaign's rows again, writes its report anew and prints it."""
+def show_campaign(name: str, slope: str) -> None:
+    """Judges a campaign's rows again, writes its reports anew and prints it."""
     folder = open_run(name)
     write_text(folder.verdict_file, compare.judge_again(folder).text())
-    show_campaign_folder(folder)
+    show_campaign_folder(folder, arguments.numbers(slope, "slope") or None)
 
 
 def enter_ledger(name: str) -> None:
@@ -132,16 +129,11 @@ def calibrate(campaigns: int) -> None:
     print("\n".join(found.broken) or "every promise of docs/statistics.md holds")
 
 
-def show_campaign_folder(folder: RunFolder) -> None:
-    """Writes a judged campaign's report and tables, and prints its outcome."""
-    view = read_campaign(folder.path)
-    page = folder.path / "report.html"
-    write_text(page, render_html(view))
-    write_text(folder.path / "report.md", render_markdown(view))
-    write_text(folder.path / "levels.csv", render_csv(view))
-    write_json(folder.path / "summary.json", summary(view))
-    print_campaign(view)
-    print(f"report: {page}")
+def show_campaign_folder(folder: RunFolder, slope: tuple[int, ...] | None = None) -> None:
+    """Writes a judged campaign's reports and prints its outcome; slope: concurrencies to ask the slope between."""
+    reports = write_reports(folder.path, slope)
+    print_campaign(reports.view)
+    print(f"report: {reports.html}")
 
 
 def wide_console() -> Console:

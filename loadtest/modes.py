@@ -59,7 +59,7 @@ def find_modes(log_rate: Floats) -> Modes:
 def unclear(modes: Modes, low: Floats, high: Floats) -> NDArray[np.bool_]:
     """Levels whose two modes could make the effect by themselves; low and high are its simultaneous interval.
 
-    Starts drawn from two modes shift a mean by at most their gap, so an interval wholly beyond the gap is a real effect.
+    Starts drawn from two modes shift a mean by at most their gap: an interval wholly beyond the gap is a real effect.
     """
     return modes.bimodal & ~((low > modes.gap) | (high < -modes.gap))
 

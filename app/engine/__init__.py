@@ -30,8 +30,8 @@ class Ports:
 class PlacedKernel:
     """A variant's kernel, ready to run: the patched file on disk with its hashes, and the selector that reaches it.
 
-    kernel names the autotuned function in the file, None for a variant that changes the selector alone; image is the tag
-    that holds it, where a runtime uses images.
+    kernel names the autotuned function in the file, None for a variant that changes the selector alone; image is the
+    tag that holds it, where a runtime uses images.
     """
 
     variant: str
