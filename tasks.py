@@ -115,12 +115,16 @@ def compare(
     seed: str = "",
     id: str = "",
     resume: str = "",
+    calibration: str = "",
+    import_: str = "",
     quiet: bool = False,
 ) -> int:
-    """Measures variants against their controls and judges them; --resume ID goes on with a campaign."""
-    from app.console import compare_from_options, decisions
+    """Measures variants against their controls and judges them; --resume ID goes on, --import judges others' rows."""
+    options = {k: v for k, v in locals().items() if k not in ("_", "import_")}
+    from app.console import compare_from_options, decisions, judge_imported
 
-    options = {k: v for k, v in locals().items() if k not in ("_", "compare_from_options", "decisions")}
+    if import_:
+        return gravest(decisions(judge_imported(import_, variants, delta)))
     return gravest(decisions(compare_from_options(**options)))
 
 

@@ -15,6 +15,8 @@ from app.records import read_json, write_json, write_text
 from app.runs import RunFolder, new_run, open_run, point_latest
 from app.runtimes import Setup, make_ready
 from app.variants import Variant, load_variants
+from loadtest.cells import write_cells
+from loadtest.importing import Imported
 from loadtest.plan import Design, Lengths, Plan, WindowRules
 from loadtest.verdict import Verdict, judge
 
@@ -79,6 +81,18 @@ def judge_again(folder: RunFolder) -> Verdict:
     if not cells:
         raise InvalidCampaignError(f"{folder.path} has no finished block yet; resume it first")
     return judge(plan, cells, campaign_facts(folder, plan))
+
+
+def keep_imported(folder: RunFolder, imported: Imported) -> Outcome:
+    """Keeps and judges cells that another load driver measured; the folder has no rows and no proof, and says so."""
+    folder.keep_plan(imported.plan)
+    manifest = {"simulated": imported.facts.simulated, "imported": True, "notes": list(imported.facts.notes)}
+    folder.keep_manifest(manifest)
+    write_cells(folder.cells_file, imported.cells)
+    verdict = judge(imported.plan, imported.cells, imported.facts)
+    write_text(folder.verdict_file, verdict.text())
+    point_latest(folder)
+    return Outcome(folder, verdict)
 
 
 def planned_s(plan: Plan, start_s: float) -> float:

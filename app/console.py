@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from rich.console import Console
 from rich.syntax import Syntax
@@ -15,11 +16,12 @@ from app.progress import Progress
 from app.records import write_text
 from app.report import write_reports
 from app.report.terminal import print_campaign
-from app.runs import RUNS, RunFolder, open_run
+from app.runs import RUNS, RunFolder, new_run, open_run
 from app.runtimes import Setup
 from app.upstream import fetch_base
 from app.variants import TABLE_COLUMNS, load_variants, table_rows
 from loadtest import calibration_report
+from loadtest.importing import import_campaign
 from loadtest.plan import Lengths, Plan, WindowRules
 
 WIDE = 200
@@ -78,6 +80,7 @@ def compare_from_options(
     seed: str,
     id: str,
     resume: str,
+    calibration: str,
     quiet: bool,
 ) -> compare.Outcome:
     """Runs or resumes a campaign from the task's options and prints its outcome."""
@@ -97,11 +100,21 @@ def compare_from_options(
             time_scale=arguments.number(time_scale, "time-scale"),
             delta=arguments.number(delta, "delta"),
         )
-        setup = Setup(runtime=runtime, engine=engine)
+        setup = Setup(runtime=runtime, engine=engine, calibration=calibration or None)
         with _progress(plan, quiet) as progress:
             outcome = compare.begin(plan, setup, id or None, progress)
     record_campaign(outcome.folder.path)
     show_campaign_folder(outcome.folder)
+    return outcome
+
+
+def judge_imported(folder: str, variants: str, delta: str) -> compare.Outcome:
+    """Judges what another load driver measured, as import.csv in that folder declares it, and prints the outcome."""
+    controls = load_variants().with_controls(arguments.names(variants, "variants"))
+    found = import_campaign(Path(folder), controls, delta=arguments.number(delta, "delta"))
+    run = new_run(None)
+    outcome = compare.keep_imported(run, found)
+    show_campaign_folder(run)
     return outcome
 
 

@@ -1,0 +1,60 @@
+"""Whole campaigns through real processes, the real router and the real load driver, with the truth swapped beneath."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.compare import Outcome, begin, write_plan
+from app.engine.sim.engine import CALIBRATION
+from app.progress import Progress
+from app.runtimes import Setup
+from loadtest.plan import Lengths, WindowRules
+
+pytestmark = pytest.mark.slow
+
+
+def with_effect(folder: Path, percent: float) -> Path:
+    """The shipped calibration with one effect of (16,8,2) at every batch."""
+    text = CALIBRATION.read_text()
+    section = re.search(r'  "\(16,8,2\)":\n(?:    - .*\n)+', text)
+    assert section
+    swapped = f'  "(16,8,2)":\n    - {{batch: 1, percent: {percent}, source: "assumed for a test"}}\n'
+    path = folder / "calibration.yaml"
+    path.write_text(text.replace(section.group(), swapped))
+    return path
+
+
+def campaign(folder: Path, percent: float) -> Outcome:
+    plan = write_plan(
+        ("v1",),
+        (8, 64),
+        blocks=4,
+        design="single",
+        seed=20,
+        lengths=Lengths(64, 48),
+        window=WindowRules(settle_s=5, window_s=30, fill_timeout_s=200),
+        time_scale=10,
+    )
+    setup = Setup(calibration=str(with_effect(folder, percent)))
+    return begin(plan, setup, None, Progress(8, quiet=True))
+
+
+@pytest.fixture(autouse=True)
+def folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_gain_of_ten_percent_is_accepted(tmp_path: Path) -> None:
+    variant = campaign(tmp_path, +10.0).verdict.variants[0]
+    assert variant.decision == "accept"
+    assert [level.outcome for level in variant.levels] == ["better", "better"]
+    assert all(level.low_pct is not None and 8 < level.low_pct < 10.5 for level in variant.levels)
+
+
+def test_no_effect_is_called_neither_better_nor_worse(tmp_path: Path) -> None:
+    variant = campaign(tmp_path, 0.0).verdict.variants[0]
+    assert {level.outcome for level in variant.levels} <= {"equivalent", "undecided"}
+    assert variant.decision == "undecided"
