@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 from invoke.collection import Collection
@@ -84,6 +85,7 @@ def check(
     triton: str = "",
     model: str = "",
     tp: int = 4,
+    stock: bool = False,
     allow_noop: bool = False,
     json: bool = False,
 ) -> int:
@@ -93,9 +95,22 @@ def check(
     ensure("gate")
     from app.gate import run_check
 
-    return run_check(
-        variant, arch=arch, triton=triton or None, model=model or None, tp=tp, allow_noop=allow_noop, as_json=json
-    )
+    target = {"arch": arch, "triton": triton or None, "model": Path(model) if model else None, "tp": tp, "stock": stock}
+    return run_check(variant, allow_noop=allow_noop, as_json=json, **target)
+
+
+@lab_task
+def profile_kernel(
+    _: Context, variant: str, trace: str = "", out: str = "", arch: int = 120, batch: int = 96, heads: int = 0
+) -> int:
+    """Holds the launches in a profiler trace against the gate's prediction; without --trace records one on this GPU."""
+    from app.environment import ensure
+
+    ensure("gate")
+    from app.profile import run_profile
+
+    given, kept = Path(trace) if trace else None, Path(out) if out else None
+    return run_profile(variant, trace=given, out=kept, arch=arch, batch=batch, heads=heads or None)
 
 
 @lab_task
@@ -246,5 +261,5 @@ def gravest(decisions: list[str]) -> int:
     return next((code for decision, code in DECISION_CODES.items() if decision in decisions), 0)
 
 
-TASKS = [demo, test, variants, diff, check, compare, report, ledger, plan, calibrate_verdict]
+TASKS = [demo, test, variants, diff, check, profile_kernel, compare, report, ledger, plan, calibrate_verdict]
 ns = Collection(*TASKS, build, images, up, switch, verify, promote, rollback, down)

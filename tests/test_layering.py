@@ -35,4 +35,4 @@ def test_a_load_module_knows_of_the_lab_only_its_errors(path: Path) -> None:
 
 def test_the_tasks_know_only_app_and_invoke() -> None:
     foreign = {name.split(".")[0] for name in imported(ROOT / "tasks.py")} - {"app", "invoke", "__future__"}
-    assert foreign <= {"functools", "collections", "typing"}
+    assert foreign <= {"functools", "collections", "pathlib", "typing"}
