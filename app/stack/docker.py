@@ -41,7 +41,8 @@ class DockerStack:
     """Prefill, decode and router in containers. The host reaches the servers at their addresses on the private bridge.
 
     prefill: the kernel that the prefill service holds throughout; None for a stack that is only looked at or ended.
-    extra: services to start besides. say: told what each service is doing while it starts.
+    extra: services to start besides. say: told what each service is doing while it starts. fresh: what an earlier
+    process left running is taken down before the first start.
     """
 
     runtime = "docker"
@@ -57,9 +58,11 @@ class DockerStack:
         extra: Sequence[str] = (),
         logs: Path | None = None,
         say: Callable[[str], None] = lambda _: None,
+        fresh: bool = False,
     ) -> None:
         self.settings, self.engine, self.project = settings, engine, project
         self._prefill, self._extra, self._logs, self._say = prefill, tuple(extra), logs, say
+        self._fresh = fresh
         self._compose = Compose(project, compose_files(engine, overrides))
         self._kernel: PlacedKernel | None = None
         self._label = ""
@@ -90,6 +93,9 @@ class DockerStack:
         return {"runtime": self.runtime, "engine": self.engine, "model": self.model, **facts, **images}
 
     def up(self, kernel: PlacedKernel, label: str) -> Endpoints:
+        if self._fresh:
+            self._fresh = False
+            self.down()
         # One call for each: compose would wait, in silence, for what a service depends on.
         self._compose_up(kernel, label, "prefill", "decode")
         self._compose_up(kernel, label, "router")
@@ -99,7 +105,8 @@ class DockerStack:
         return endpoints
 
     def switch(self, kernel: PlacedKernel, label: str) -> Endpoints:
-        if {c.service for c in self.containers() if c.state == "running"} < {"prefill", "router"}:
+        running = {c.service for c in self.containers() if c.state == "running"}
+        if self._fresh or not running >= {"prefill", "router"}:
             return self.up(kernel, label)
         self.keep_log("decode")
         self._compose_up(kernel, label, "--force-recreate", "decode")
@@ -188,7 +195,8 @@ class DockerStack:
             if service not in there or there[service].state != "running":
                 raise NotReadyError(self.ended(service, there.get(service)))
         return Endpoints(
-            f"http://127.0.0.1:{self.settings.router_publish}",
+            # Not by the published port: Docker's proxy process would merge the events whose times are measured.
+            f"http://{there['router'].address}:{self.settings.router_port}",
             f"http://{there['prefill'].address}:{self.settings.prefill_port}",
             f"http://{there['decode'].address}:{self.settings.decode_port}",
             self.model,

@@ -1,0 +1,90 @@
+"""A comparison on containers: the same campaign code as for local processes, whatever happens to the containers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import campaign as campaigns
+from app.container_runtime import Containers, campaign_containers
+from app.deployment import Deployment
+from app.image import BuiltImage
+from app.load import run_load
+from app.progress import Progress
+from app.runs import RunFolder
+from loadtest.plan import Lengths, Plan, Start, WindowRules
+from tests.docker.conftest import PROJECT, leftovers
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+
+PLAN = Plan(
+    seed=5,
+    controls={"v2": "pinned"},
+    concurrencies=(4,),
+    blocks=2,
+    design="single",
+    lengths=Lengths(64, 32),
+    window=WindowRules(settle_s=2.0, window_s=20.0, fill_timeout_s=200.0),
+    time_scale=4.0,
+)
+
+
+@pytest.fixture
+def containers(built: dict[str, BuiltImage], other_ports: Deployment, tmp_path: Path) -> Iterator[Containers]:
+    project = f"{PROJECT}-campaign"
+    made = campaign_containers(
+        PLAN.variants,
+        "sim",
+        seed=PLAN.seed,
+        time_scale=PLAN.time_scale,
+        logs=tmp_path / "logs",
+        say=print,
+        settings=other_ports,
+        project=project,
+    )
+    yield made
+    made.stack.down()
+
+
+def campaign(containers: Containers, folder: Path) -> campaigns.Campaign:
+    progress = Progress(len(PLAN.starts(0)) * PLAN.blocks)
+    return campaigns.Campaign(PLAN, containers.kernels, RunFolder(folder), containers.stack, progress)
+
+
+def test_short_campaign_measures_every_start(api: Any, containers: Containers, tmp_path: Path) -> None:
+    cells = campaigns.run(campaign(containers, tmp_path / "run"))
+    assert len(cells) == PLAN.blocks * len(PLAN.starts(0))
+    assert leftovers(api, f"{PROJECT}-campaign") == []
+    logs = sorted(p.name for p in (tmp_path / "logs").iterdir())
+    assert {"prefill.log", "router.log"} < set(logs)
+    assert len([name for name in logs if name.endswith("-decode.log")]) == len(cells)
+
+
+def test_block_whose_decode_was_killed_is_done_again(api: Any, containers: Containers, tmp_path: Path) -> None:
+    made = campaign(containers, tmp_path / "run")
+    killed: list[str] = []
+
+    def load(order: Path, plan: Plan, start: Start, url: str) -> list[Any]:
+        if (start.block, start.index) == (1, 1) and not killed:
+            threading.Thread(target=kill_decode, args=(api, killed)).start()
+        return run_load(order, plan, start, url)
+
+    cells = campaigns.run(replace(made, load=load))
+    assert len(killed) == 1
+    assert len(cells) == PLAN.blocks * len(PLAN.starts(0))
+    (void,) = [r for r in made.folder.void_attempts() if r["block"] == 1 and "decode ended" in " ".join(r["void"])]
+    assert void["void"][0].startswith("start-01-")
+
+
+def kill_decode(api: Any, killed: list[str]) -> None:
+    time.sleep(2)
+    labels = [f"com.docker.compose.project={PROJECT}-campaign", "com.docker.compose.service=decode"]
+    (container,) = api.containers(filters={"label": labels})
+    api.kill(container["Id"])
+    killed.append(container["Id"])
