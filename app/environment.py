@@ -17,12 +17,28 @@ UNHASHED = {"torch"}
 def ensure(*extras: str) -> None:
     """Installs each extra (gate, test, torch) into the running environment unless its stamp matches its lock file."""
     for extra in extras:
-        lock = ROOT / "requirements" / f"{extra}.{'txt' if extra in UNHASHED else 'lock'}"
-        stamp = Path(sys.prefix) / f"{extra}.sha256"
-        digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-        if not stamp.is_file() or stamp.read_text().strip() != digest:
+        if not is_installed(extra):
+            lock = _lock(extra)
             _install(lock, hashed=extra not in UNHASHED)
-            stamp.write_text(f"{digest}\n")
+            _stamp(extra).write_text(f"{_digest(lock)}\n")
+
+
+def is_installed(extra: str) -> bool:
+    """Whether the running environment was made from an extra's lock file (or base's) as it is now."""
+    stamp = _stamp(extra)
+    return stamp.is_file() and stamp.read_text().strip() == _digest(_lock(extra))
+
+
+def _lock(extra: str) -> Path:
+    return ROOT / "requirements" / f"{extra}.{'txt' if extra in UNHASHED else 'lock'}"
+
+
+def _stamp(extra: str) -> Path:
+    return Path(sys.prefix) / f"{extra}.sha256"
+
+
+def _digest(lock: Path) -> str:
+    return hashlib.sha256(lock.read_bytes()).hexdigest()
 
 
 def _install(lock: Path, hashed: bool) -> None:

@@ -94,7 +94,7 @@ def member_base(pin: Release, wheel: Path, path: str) -> Base:
 def fetch_wheel(pin: Release, cache: Path, download: Callable[[Release, Path], object] | None = None) -> Path:
     """The release's verified wheel in the cache; downloaded first when missing or damaged."""
     wheel = cache / "wheels" / pin.wheel
-    if wheel.is_file() and _file_sha256(wheel) == pin.wheel_sha256:
+    if is_cached(pin, cache):
         return wheel
     wheel.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=wheel.parent, prefix="part-") as folder:
@@ -110,6 +110,12 @@ def fetch_wheel(pin: Release, cache: Path, download: Callable[[Release, Path], o
             )
         fresh.replace(wheel)
     return wheel
+
+
+def is_cached(pin: Release, cache: Path) -> bool:
+    """Whether the cache holds the release's wheel, undamaged."""
+    wheel = cache / "wheels" / pin.wheel
+    return wheel.is_file() and _file_sha256(wheel) == pin.wheel_sha256
 
 
 def pip_download(pin: Release, folder: Path) -> None:
@@ -130,12 +136,18 @@ def pip_download(pin: Release, folder: Path) -> None:
 
 def download_command(pin: Release, folder: Path) -> list[str]:
     """The pip command that fetches exactly the pinned wheel, whatever Python and platform run it."""
-    _, _, python, _, platform = pin.wheel.removesuffix(".whl").split("-")
-    major, minor = python[2], python[3:]
     return [
-        *(sys.executable, "-m", "pip", "download", f"sglang=={pin.version}", "--dest", str(folder)),
-        *("--no-deps", "--only-binary=:all:", "--implementation", "cp", "--python-version", f"{major}.{minor}"),
-        *("--platform", platform, "--retries", "2", "--no-input", "--quiet", "--disable-pip-version-check"),
+        *(sys.executable, "-m", "pip", "download", f"sglang=={pin.version}", "--dest", str(folder), "--no-deps"),
+        *_wheel_options(pin),
+        *("--retries", "2", "--no-input", "--quiet", "--disable-pip-version-check"),
+    ]
+
+
+def versions_command(pin: Release) -> list[str]:
+    """The pip command that lists what the package index offers for the pinned wheel's platform."""
+    return [
+        *(sys.executable, "-m", "pip", "index", "versions", "sglang", *_wheel_options(pin)),
+        *("--retries", "0", "--timeout", "10", "--no-input", "--disable-pip-version-check"),
     ]
 
 
@@ -205,6 +217,12 @@ def _member(wheel: Path, path: str) -> bytes:
         if info.file_size > LIMIT_MEMBER_BYTES:
             raise UnknownBaseError(f"{path} in {wheel.name} has {info.file_size} bytes; no kernel file is that large")
         return archive.read(info)
+
+
+def _wheel_options(pin: Release) -> list[str]:
+    _, _, python, _, platform = pin.wheel.removesuffix(".whl").split("-")
+    version = f"{python[2]}.{python[3:]}"
+    return ["--only-binary=:all:", "--implementation", "cp", "--python-version", version, "--platform", platform]
 
 
 def _by_hand(pin: Release, cache: Path) -> str:
