@@ -62,6 +62,14 @@ def test(_: Context, select: str = "") -> int:
 
 
 @lab_task
+def doctor(_: Context, engine: str = "sim", runtime: str = "", json: bool = False) -> None:
+    """Looks now for what would go wrong later, and says in one line each what to do about it."""
+    from app.doctor.examination import show_doctor
+
+    show_doctor(engine, runtime, json)
+
+
+@lab_task
 def variants(_: Context, json: bool = False) -> None:
     """The variants, their controls, what they change and what is predicted of them."""
     from app.console import show_variants
@@ -261,5 +269,5 @@ def gravest(decisions: list[str]) -> int:
     return next((code for decision, code in DECISION_CODES.items() if decision in decisions), 0)
 
 
-TASKS = [demo, test, variants, diff, check, profile_kernel, compare, report, ledger, plan, calibrate_verdict]
+TASKS = [demo, test, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan, calibrate_verdict]
 ns = Collection(*TASKS, build, images, up, switch, verify, promote, rollback, down)

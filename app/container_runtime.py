@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.deployment import Deployment
+from app.deployment import Deployment, settings_here
 from app.engine import PlacedKernel
 from app.errors import UsageError
 from app.image import build_services, build_variant
-from app.lifecycle import settings_here
 from app.stack.docker import DockerStack
 
 # Its own project: a stack that `invoke up` started is neither used nor taken down by a campaign.

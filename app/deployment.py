@@ -130,6 +130,11 @@ def read_deployment(file: Path | None, environ: Mapping[str, str]) -> Deployment
     return Deployment(**{key: _typed(key, value, types[key]) for key, value in values.items()})
 
 
+def settings_here(environ: Mapping[str, str], file: Path = Path(".env")) -> Deployment:
+    """The settings that the commands use: environment over .env over defaults."""
+    return read_deployment(file, environ)
+
+
 def _read_file(file: Path) -> dict[str, str]:
     known = [f.name.upper() for f in fields(Deployment)]
     values: dict[str, str] = {}

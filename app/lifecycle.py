@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.daemon import connect, told
-from app.deployment import Deployment, read_deployment
+from app.deployment import Deployment
 from app.engine import PlacedKernel
 from app.errors import NotReadyError, ProofError
 from app.identity import Identity, label_differences, parse_identity
@@ -162,8 +162,3 @@ def read_evidence(stack: DockerStack, service: str) -> Evidence:
     if differing := label_differences(labels, identity):
         raise ProofError(f"{service}: {'; '.join(differing)}; the image was tagged by hand or tampered with")
     return Evidence(service, identity, container.image_id, found["kernel_sha256"], found["selector"], found["cache"])
-
-
-def settings_here(environ: Mapping[str, str], file: Path = Path(".env")) -> Deployment:
-    """The settings that the commands use: environment over .env over defaults."""
-    return read_deployment(file, environ)

@@ -7,10 +7,10 @@ import os
 from rich.table import Table
 
 from app.console import wide_console
-from app.deployment import Deployment
+from app.deployment import Deployment, settings_here
 from app.errors import UsageError
 from app.images import COLUMNS, list_images
-from app.lifecycle import Lifecycle, Serving, settings_here
+from app.lifecycle import Lifecycle, Serving
 from app.stable import promote, rollback
 
 
