@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import gevent
 
+from app.errors import ProofError
 from loadtest.client import Exchange, StreamClient, http_request
 from loadtest.guards import health_json
 from loadtest.order import StartOrder
 from loadtest.prompts import Prompt, PromptList
 from loadtest.recorder import Recorder, Sent
 from loadtest.rows import write_load, write_rows
-from loadtest.server import Sample, sample_json, servers_of
+from loadtest.server import Sample, Server, sample_json, servers_of
 from loadtest.shape import Course, Schedule, Seen, advance, begin, close, mark_json
 from loadtest.slots import Lease, Slots, first_output_tokens
 
@@ -25,6 +26,8 @@ SAMPLE_S = 1.0
 FLUSH_PATIENCE_S = 10.0
 # A server that refuses at once must not be asked again at once: the refusals would be the load.
 FAILURE_PAUSE_S = 0.5
+# The variant's name where nobody claims to know it.
+AS_DEPLOYED = "as-deployed"
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 
 
@@ -41,7 +44,9 @@ class Driver:
         self.course: Course | None = None
         self.samples: list[Sample] = []
         self.flushes: list[dict[str, Any]] = []
+        self.identity: dict[str, Any] = {}
         self.on_sent: Callable[[Sent], None] = lambda sent: None
+        self.on_second: Callable[[], None] = lambda: None
         self._servers = servers_of(order)
         self._live: dict[int, Exchange] = {}
         self._streaming: set[int] = set()
@@ -52,6 +57,9 @@ class Driver:
     def begin(self) -> None:
         """Empties the caches, starts the reader and enters the first level."""
         self._started_unix_s = time.time()
+        # Without a decode server's address the host itself is asked: it may be the server.
+        self.identity = Server("decode", self.order.decode_url or self.order.router_url).identity()
+        check_identity(self.order, self.identity)
         self.flushes = [server.flush(FLUSH_PATIENCE_S, gevent.sleep) for server in self._servers]
         self.client.start()
         self.client.open(max(self.order.concurrencies))
@@ -132,10 +140,16 @@ class Driver:
             "started_unix_s": self._started_unix_s,
             "levels": levels,
             "guards": health_json(meter.health(first, last)),
+            "identity": self.identity,
             "prompts": {"seed": order.prompt_seed, "sha256": self.prompts.sha256(order.concurrencies)},
             "workload": asdict(order.workload) | {"dataset": str(order.workload.dataset or "")},
             "server": {"flushes": self.flushes, "samples": [sample_json(s) for s in self.samples]},
         }
+
+    @property
+    def in_flight(self) -> list[Exchange]:
+        """The exchanges under way."""
+        return list(self._live.values())
 
     def _watch(self) -> None:
         while self.course is not None and not self.done:
@@ -165,6 +179,7 @@ class Driver:
         while True:
             gevent.sleep(SAMPLE_S)
             self._sample_all()
+            self.on_second()
 
     def _sample_all(self) -> None:
         self.samples += [server.sample() for server in self._servers]
@@ -186,6 +201,13 @@ class Driver:
             tokens = first_output_tokens(order.prompt_seed, lease.concurrency, lease.slot, tokens)
         body = json.dumps(request_body(order, prompt.text, tokens)).encode()
         return prompt, tokens, http_request(order.router_url, PATHS[order.api], body)
+
+
+def check_identity(order: StartOrder, identity: Mapping[str, Any]) -> None:
+    """Refuses to measure under a name what says it is something else."""
+    runs = identity.get("variant")
+    if runs and order.variant not in (runs, AS_DEPLOYED):
+        raise ProofError(f"decode runs variant {runs!r}, not {order.variant!r}; switch the decode service first")
 
 
 def _has_output(exchange: Exchange) -> bool:

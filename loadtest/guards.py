@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 TICK_S = 0.01
 SAMPLE_S = 1.0
@@ -50,24 +51,20 @@ class LoopMeter:
 
     def health(self, start_ns: int, end_ns: int) -> Health:
         """Figures of the interval; NaN where nothing was measured in it."""
-        at, lag = np.array(self.at_ns), np.array(self.lag_ns)
+        at, lag = _copies(self.at_ns, self.lag_ns)
         lags = lag[(at >= start_ns) & (at <= end_ns)] / 1e6
         p50, p99, top = np.percentile(lags, [50, 99, 100]) if len(lags) else (np.nan,) * 3
         process, thread, wall = self._cpu(start_ns, end_ns)
         return Health(float(p50), float(p99), float(top), process / wall, thread / wall, process / 1e9)
 
     def _cpu(self, start_ns: int, end_ns: int) -> tuple[float, float, float]:
-        at = np.array(self.cpu_at_ns)
+        at, process, thread = _copies(self.cpu_at_ns, self.process_ns, self.thread_ns)
         inside = np.flatnonzero((at >= start_ns) & (at <= end_ns))
         if len(inside) < 2:
             return np.nan, np.nan, np.nan
         first, last = inside[0], inside[-1]
         wall = float(at[last] - at[first])
-        return (
-            float(self.process_ns[last] - self.process_ns[first]),
-            float(self.thread_ns[last] - self.thread_ns[first]),
-            wall,
-        )
+        return float(process[last] - process[first]), float(thread[last] - thread[first]), wall
 
     def _schedule(self) -> None:
         if self._loop is not None:
@@ -86,6 +83,13 @@ class LoopMeter:
         self.thread_ns.append(time.thread_time_ns())
         if self._loop is not None:
             self._timers["cpu"] = self._loop.call_later(SAMPLE_S, self._sample_cpu)
+
+
+def _copies(*series: array[int]) -> list[npt.NDArray[np.int64]]:
+    # Slices, not views: an array whose memory is lent cannot grow, and the reader thread goes on appending.
+    taken = [one[:] for one in series]
+    length = min(map(len, taken))
+    return [np.array(one[:length], np.int64) for one in taken]
 
 
 def health_json(health: Health) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from locust.exception import StopUser
 
 from loadtest.options import add_options, order_from
 from loadtest.session import Session
+from loadtest.webui import extend
 
 
 class StreamUser(User):
@@ -44,8 +45,10 @@ def session_of(environment: Any) -> Session:
 
 
 def begin_session(environment: Any, **kwargs: Any) -> None:
-    """Gives the environment its session."""
+    """Gives the environment its session, and the web page, where there is one, its part of the lab."""
     environment.decode_ab = Session(environment, lambda: order_from(environment))
+    if environment.web_ui is not None:
+        extend(environment.web_ui, environment.decode_ab)
 
 
 # Locust's event hooks carry no annotations.

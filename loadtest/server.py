@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,6 +71,8 @@ class Server:
     def __init__(self, role: str, url: str) -> None:
         self.role, self.url = role, url
         self._connection: http.client.HTTPConnection | None = None
+        # A window's edge and the sampler may ask at the same moment.
+        self._turn = threading.Lock()
 
     def sample(self) -> Sample:
         """Reads the counters; a server that does not answer gives a sample with an error."""
@@ -80,6 +84,15 @@ class Server:
             text, error = b"", f"{type(e).__name__}: {e}"
         end = time.monotonic_ns()
         return Sample(self.role, (start + end) // 2, end - start, read_metrics(text), error)
+
+    def identity(self) -> dict[str, Any]:
+        """What the server says it runs (`decode_ab` of /server_info); empty when it does not say."""
+        try:
+            status, text = self._request("GET", "/server_info")
+            found = json.loads(text).get("decode_ab") if status == 200 else None
+        except (OSError, http.client.HTTPException, ValueError, AttributeError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def flush(self, patience_s: float, sleep: Callable[[float], None] = time.sleep) -> dict[str, Any]:
         """Empties the prefix cache, asking again while the server is busy; the record says what it answered."""
@@ -104,6 +117,10 @@ class Server:
             self._connection = None
 
     def _request(self, method: str, path: str) -> tuple[int, bytes]:
+        with self._turn:
+            return self._exchange(method, path)
+
+    def _exchange(self, method: str, path: str) -> tuple[int, bytes]:
         if self._connection is None:
             parts = urlsplit(self.url)
             self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_S)

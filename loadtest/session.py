@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from app.errors import LabError
+from loadtest.cells import write_cells
 from loadtest.driver import Driver
+from loadtest.feed import feed_locust, look_at
+from loadtest.live import Live
 from loadtest.order import StartOrder
-from loadtest.recorder import Sent, fault, glance
+from loadtest.plan import Plan, Start
+from loadtest.recorder import Sent
+from loadtest.rows import read_load, read_rows
+from loadtest.sofar import intervals_so_far
+from loadtest.window import measure
 
 # Users finish their request before they stop; a killed user would leave a request in flight beside the next level's.
 STOP_TIMEOUT_S = 3600.0
 TICK_S = 0.95
 # Above it Locust only warns; at most this many users start in the first second.
 MAX_SPAWN_RATE = 100
+LAG_SPAN_NS = 5 * 10**9
+INTERVALS_EVERY_S = 5.0
 
 log = logging.getLogger(__name__)
 
 
 class Session:
-    """The driver of the present run, and the events that feed Locust's own table."""
+    """The driver of the present run, the figures of the last, and the events that feed Locust's own table."""
 
     def __init__(self, environment: Any, make_order: Callable[[], StartOrder]) -> None:
         self._environment, self._make_order = environment, make_order
         self.driver: Driver | None = None
+        self.last_folder: Path | None = None
         self.error = ""
+        self._shown: tuple[Driver, Live] | None = None
+        self._intervals: tuple[float, list[dict[str, Any]]] = (0.0, [])
         environment.stop_timeout = environment.stop_timeout or STOP_TIMEOUT_S
         environment.events.test_stopping.add_listener(lambda **_: self._stop())
         environment.events.test_stop.add_listener(lambda **_: self._finish())
@@ -50,15 +64,51 @@ class Session:
         """One request of one user; False when the run is over."""
         return self.driver is not None and self.driver.send_next()
 
+    def view(self) -> dict[str, Any]:
+        """What the live page shows of the present run, or of the last one."""
+        if self._shown is None:
+            return _EMPTY | {"error": self.error}
+        driver, live = self._shown
+        order, course, now = driver.order, driver.course, time.monotonic_ns()
+        health = driver.client.meter.health(now - LAG_SPAN_NS, now)
+        return {
+            "variant": order.variant,
+            "control": order.control,
+            "block": order.block,
+            "start": order.start,
+            "simulated": order.simulated or bool(driver.identity.get("simulated")),
+            "time_scale": order.time_scale,
+            "proof": proof_text(driver.identity),
+            "phase": course.phase if course else "begin",
+            "concurrency": course.concurrency if course else 0,
+            "in_flight": driver.slots.in_flight,
+            "lag_p99_ms": _number(health.loop_lag_p99_ms),
+            "cpu_share": _number(health.cpu_share),
+            "levels": live.levels(course),
+            "trace": live.trace(),
+            "intervals": self._intervals_of(order),
+            "error": self.error,
+        }
+
     def _begin(self) -> bool:
+        self.error = ""
         try:
-            self.driver = Driver(self._make_order())
-            self.driver.on_sent = self._feed_locust
-            self.driver.begin()
+            driver = Driver(self._make_order())
+            live = Live(driver.order)
+            driver.on_sent = lambda sent: self._show(live, sent)
+            driver.on_second = lambda: _tick_live(driver, live)
+            self.driver, self._shown = driver, (driver, live)
+            driver.begin()
         except LabError as e:
             self._fail(str(e))
             self.driver = None
         return self.driver is not None
+
+    def _show(self, live: Live, sent: Sent) -> None:
+        if sent.exchange.error_kind != "cut":
+            seen = look_at(sent)
+            live.add(sent, seen)
+            feed_locust(self._environment, sent, seen)
 
     def _stop(self) -> None:
         if self.driver is not None:
@@ -70,6 +120,9 @@ class Session:
             return
         try:
             driver.finish()
+            self.last_folder = driver.order.out
+            if not driver.order.control:
+                write_own_cells(driver.order)
             log.info("record written to %s", driver.order.out)
             self._environment.process_exit_code = 0
         except LabError as e:
@@ -80,36 +133,50 @@ class Session:
         log.error(message)
         self._environment.process_exit_code = 6
 
-    def _feed_locust(self, sent: Sent) -> None:
-        feed_locust(self._environment, sent)
+    def _intervals_of(self, order: StartOrder) -> list[dict[str, Any]]:
+        read_at, found = self._intervals
+        if time.monotonic() - read_at > INTERVALS_EVERY_S:
+            found = intervals_so_far(order)
+            self._intervals = (time.monotonic(), found)
+        return found
 
 
-def feed_locust(environment: Any, sent: Sent) -> None:
-    """One entry a request in Locust's table, in milliseconds to the last token; faults as failures.
-
-    TTFT and TPOT go to rows of their own and not into the total, which counts requests.
-    """
-    exchange = sent.exchange
-    if exchange.error_kind == "cut":
-        return
-    reply = glance(exchange)
-    kind, error = fault(exchange, reply, sent.requested_tokens)
-    kind = "" if kind == "tokens_disagree" else kind  # a glance does not see every event
-    arrivals = [exchange.stamps[r] for r in reply.reads]
-    end = arrivals[-1] if arrivals else exchange.ended_ns
-    environment.events.request.fire(
-        request_type="stream",
-        name=f"E2E C={sent.lease.concurrency}",
-        response_time=(end - exchange.sent_ns) / 1e6,
-        response_length=exchange.size,
-        exception=RuntimeError(f"{kind}: {error}") if kind else None,
-        context={},
-    )
-    if not kind and arrivals:
-        _log_part(environment, sent, "TTFT", (arrivals[0] - exchange.sent_ns) / 1e6)
-        if rest := sent.requested_tokens - reply.tokens[0]:
-            _log_part(environment, sent, "TPOT", (end - arrivals[0]) / 1e6 / rest)
+def write_own_cells(order: StartOrder) -> None:
+    """Writes cells.csv of a run outside any campaign, by the rules of its own order."""
+    levels = tuple(sorted(order.concurrencies))
+    rules = {"lengths": order.lengths, "window": order.window, "time_scale": order.time_scale}
+    plan = Plan(0, {order.variant: order.variant}, levels, blocks=2, **rules)  # type: ignore[arg-type]
+    start = Start(order.block, order.start, order.variant, order.concurrencies)
+    cells = measure(start, read_rows(order.out), read_load(order.out), plan)
+    write_cells(order.out / "cells.csv", cells)
 
 
-def _log_part(environment: Any, sent: Sent, name: str, value_ms: float) -> None:
-    environment.stats.get(f"{name} C={sent.lease.concurrency}", "part").log(value_ms, 0)
+def proof_text(identity: dict[str, Any]) -> str:
+    """What the decode server says of itself, in one line."""
+    if not identity:
+        return "not read"
+    digest = str(identity.get("kernel_sha256") or "")[:12]
+    parts = [identity.get("variant") or "no variant", identity.get("selector"), identity.get("config"), digest]
+    return " ".join(str(part) for part in parts if part)
+
+
+def _tick_live(driver: Driver, live: Live) -> None:
+    if driver.course is not None:
+        now = time.monotonic_ns()
+        lag = driver.client.meter.health(now - 10**9, now).loop_lag_max_ms
+        live.tick(driver.slots.in_flight, driver.in_flight, driver.course, 0.0 if lag != lag else lag)
+
+
+def _number(value: float) -> float | None:
+    return None if value != value else round(value, 2)
+
+
+_UNKNOWN = ("variant", "control", "block", "start", "time_scale", "lag_p99_ms", "cpu_share")
+_EMPTY: dict[str, Any] = dict.fromkeys(_UNKNOWN) | {
+    **dict.fromkeys(("levels", "trace", "intervals"), ()),
+    "phase": "no run",
+    "concurrency": 0,
+    "in_flight": 0,
+    "simulated": False,
+    "proof": "not read",
+}
