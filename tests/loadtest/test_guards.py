@@ -22,6 +22,7 @@ client.start()
 start = time.monotonic_ns()
 {work}
 print(json.dumps(health_json(client.meter.health(start, time.monotonic_ns()))))
+client.close()
 """
 IDLE = "gevent.sleep(2.2)"
 # Sorting holds the interpreter for its whole length: what a busy page or a parse in the wrong place would do.
