@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -40,6 +41,7 @@ def cards(host: Host) -> tuple[Card, ...]:
     return tuple(
         Card(int(index), name, version, capability, _mib(total), _mib(used), mode == "Enabled")
         for index, name, version, capability, total, used, mode in _rows(_ask(host, FIELDS), len(FIELDS))
+        if re.fullmatch(r"\d+\.\d+", capability)
     )
 
 
@@ -123,12 +125,12 @@ def clocks(host: Host) -> Finding:
     read = list(_rows(asked, len(CLOCKS)))
     if not read:
         return warn(f"the clocks cannot be read: {asked.said}", "lock them all the same: sudo nvidia-smi -lgc MHZ")
-    free = [
-        f"GPU {index} at {now} of {top}" for index, now, top, reasons in read if not int(reasons, 16) & USER_DEFINED
-    ]
-    if free:
-        remedy = "sudo nvidia-smi -lgc MHZ, a clock that is held under load; an unlocked clock widens every interval"
-        return warn(f"nvidia-smi shows no lock on {', '.join(free)}", remedy)
+    if free := [row for row in read if not _held(row[3])]:
+        _, now, top, _ = free[0]
+        return warn(
+            f"nvidia-smi shows no lock on {len(free)} of {len(read)} GPUs; the first runs at {now} of {top}",
+            "sudo nvidia-smi -lgc MHZ, a clock held under load; if that is done, go on: idle cards may not show it",
+        )
     return ok("persistence is on and clocks are held by a setting")
 
 
@@ -146,6 +148,10 @@ def _rows(asked: Ran, columns: int) -> list[list[str]]:
         return []
     rows = [[value.strip() for value in line.split(",")] for line in asked.out.strip().splitlines()]
     return [row for row in rows if len(row) == columns]
+
+
+def _held(reasons: str) -> bool:
+    return reasons.startswith("0x") and bool(int(reasons, 16) & USER_DEFINED)
 
 
 def _mib(text: str) -> int:

@@ -71,13 +71,14 @@ def nvidia_runtime(host: Host) -> Finding:
         return NO_DAEMON
     if "nvidia" in (info.get("Runtimes") or {}):
         return ok("the daemon has the runtime nvidia")
-    devices = [str(d.get("ID")) for d in info.get("DiscoveredDevices") or [] if "nvidia" in str(d.get("ID"))]
+    configure = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
+    devices = [str(d.get("ID")) for d in info.get("DiscoveredDevices") or [] if "nvidia.com/gpu" in str(d.get("ID"))]
     if devices:
-        return ok(f"the daemon has the CDI devices {', '.join(devices[:3])}")
-    toolkit = host.run(("nvidia-ctk", "--version"))
-    if toolkit.code == 0:
-        configure = "sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker"
-        return fail("nvidia-container-toolkit is installed, but the daemon does not know it", configure)
+        return warn(
+            f"the daemon has GPUs as CDI devices alone ({len(devices)}); not every Engine takes those", configure
+        )
+    if host.run(("nvidia-ctk", "--version")).code == 0:
+        return warn("nvidia-container-toolkit is installed, but the daemon lists no runtime of it", configure)
     return fail("the daemon has no NVIDIA runtime", "install nvidia-container-toolkit and restart the daemon")
 
 

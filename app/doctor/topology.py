@@ -83,5 +83,5 @@ def access_control(host: Host) -> Finding:
 
 def redirecting_bridges(text: str) -> list[str]:
     """Addresses whose ACS control redirects requests, in the output of `lspci -vvv`."""
-    devices = re.split(r"^(?=[0-9a-f]{2,4}:[0-9a-f]{2})", text, flags=re.MULTILINE)
+    devices = re.split(r"^(?=(?:[0-9a-f]{4,}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] )", text, flags=re.MULTILINE)
     return [device.split()[0] for device in devices if re.search(r"^\s*ACSCtl:.*ReqRedir\+", device, re.MULTILINE)]
