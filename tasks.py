@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from invoke.collection import Collection
 from invoke.context import Context
@@ -13,6 +13,20 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
 from app import errors
+from app.lazily import lazily
+
+if TYPE_CHECKING:
+    from app import checks, console, environment, gate, operations, planning, profile
+    from app.doctor import examination
+else:
+    checks = lazily("app.checks")
+    console = lazily("app.console")
+    examination = lazily("app.doctor.examination")
+    environment = lazily("app.environment")
+    gate = lazily("app.gate")
+    operations = lazily("app.operations")
+    planning = lazily("app.planning")
+    profile = lazily("app.profile")
 
 # A campaign's code is that of its gravest decision, gravest first.
 DECISION_CODES = {"invalid": 9, "reject": 7, "undecided": 8, "same-code": 8, "accept": 0}
@@ -48,41 +62,31 @@ def lab_task(body: Callable[..., int | None]) -> Task[Any]:
 @lab_task
 def demo(_: Context, seed: str = "", quiet: bool = False) -> None:
     """A real campaign in small on the simulated engine: baseline, pinned, v1, v2; under five minutes."""
-    from app.console import show_demo
-
-    show_demo(seed, quiet)
+    console.show_demo(seed, quiet)
 
 
 @lab_task
 def test(_: Context, select: str = "") -> int:
     """All tests that this machine can run, with lint and types; --select narrows to matching test names."""
-    from app.checks import run_checks
-
-    return run_checks(select)
+    return checks.run_checks(select)
 
 
 @lab_task
 def doctor(_: Context, engine: str = "sim", runtime: str = "", json: bool = False) -> None:
     """Looks now for what would go wrong later, and says in one line each what to do about it."""
-    from app.doctor.examination import show_doctor
-
-    show_doctor(engine, runtime, json)
+    examination.show_doctor(engine, runtime, json)
 
 
 @lab_task
 def variants(_: Context, json: bool = False) -> None:
     """The variants, their controls, what they change and what is predicted of them."""
-    from app.console import show_variants
-
-    show_variants(json)
+    console.show_variants(json)
 
 
 @lab_task
 def diff(_: Context, variant: str, release: str = "") -> None:
     """The unified diff that a variant makes to SGLang's pristine kernel file."""
-    from app.console import show_diff
-
-    show_diff(variant, release)
+    console.show_diff(variant, release)
 
 
 @lab_task
@@ -98,13 +102,9 @@ def check(
     json: bool = False,
 ) -> int:
     """The gate: compiles a variant for an arch with no GPU and says what would go wrong."""
-    from app.environment import ensure
-
-    ensure("gate")
-    from app.gate import run_check
-
+    environment.ensure("gate")
     target = {"arch": arch, "triton": triton or None, "model": Path(model) if model else None, "tp": tp, "stock": stock}
-    return run_check(variant, allow_noop=allow_noop, as_json=json, **target)
+    return gate.run_check(variant, allow_noop=allow_noop, as_json=json, **target)
 
 
 @lab_task
@@ -112,13 +112,9 @@ def profile_kernel(
     _: Context, variant: str, trace: str = "", out: str = "", arch: int = 120, batch: int = 96, heads: int = 0
 ) -> int:
     """Holds the launches in a profiler trace against the gate's prediction; without --trace records one on this GPU."""
-    from app.environment import ensure
-
-    ensure("gate")
-    from app.profile import run_profile
-
+    environment.ensure("gate")
     given, kept = Path(trace) if trace else None, Path(out) if out else None
-    return run_profile(variant, trace=given, out=kept, arch=arch, batch=batch, heads=heads or None)
+    return profile.run_profile(variant, trace=given, out=kept, arch=arch, batch=batch, heads=heads or None)
 
 
 @lab_task
@@ -144,27 +140,21 @@ def compare(
 ) -> int:
     """Measures variants against their controls and judges them; --resume ID goes on, --import judges others' rows."""
     options = {k: v for k, v in locals().items() if k not in ("_", "import_")}
-    from app.console import compare_from_options, decisions, judge_imported
-
     if import_:
-        return gravest(decisions(judge_imported(import_, variants, delta)))
-    return gravest(decisions(compare_from_options(**options)))
+        return gravest(console.decisions(console.judge_imported(import_, variants, delta)))
+    return gravest(console.decisions(console.compare_from_options(**options)))
 
 
 @lab_task
 def report(_: Context, id: str = "latest", slope: str = "") -> None:
     """Judges a campaign's rows again and writes its reports anew; --slope 60,90 asks how throughput rises there."""
-    from app.console import show_campaign
-
-    show_campaign(id, slope)
+    console.show_campaign(id, slope)
 
 
 @lab_task
 def ledger(_: Context, id: str = "latest") -> None:
     """Enters a campaign in EXPERIMENTS.md, in place of an earlier entry of it."""
-    from app.console import enter_ledger
-
-    enter_ledger(id)
+    console.enter_ledger(id)
 
 
 @lab_task
@@ -183,85 +173,63 @@ def plan(
     json: bool = False,
 ) -> None:
     """Blocks and hours that find an effect of so many percent, from a campaign's noise or a given sd in percent."""
-    from app.planning import pace, pilot_of, show_plan
-
-    pilot = pilot_of(campaign, sd, concurrency, design)
-    show_plan(pilot, effect, power, hours, variants, pace(start_s, level_s), json)
+    pilot = planning.pilot_of(campaign, sd, concurrency, design)
+    planning.show_plan(pilot, effect, power, hours, variants, planning.pace(start_s, level_s), json)
 
 
 @lab_task
 def calibrate_verdict(_: Context, campaigns: int = 10_000) -> None:
     """Measures the verdict's own error rates in virtual time and writes the committed table anew."""
-    from app.console import calibrate
-
-    calibrate(campaigns)
+    console.calibrate(campaigns)
 
 
 @lab_task
 def build(_: Context, variant: str, engine: str = "sglang", allow_noop: bool = False) -> None:
     """Builds a variant's image: gated, patched, checked by itself, stamped and recorded."""
-    from app.environment import ensure
-
-    ensure("gate")
-    from app.operations import show_build
-
-    show_build(variant, engine, allow_noop)
+    environment.ensure("gate")
+    operations.show_build(variant, engine, allow_noop)
 
 
 @lab_task
 def images(_: Context) -> None:
     """The lab's images, what runs them and which is stable."""
-    from app.operations import show_images
-
-    show_images()
+    operations.show_images()
 
 
 @lab_task
 def up(_: Context, variant: str, engine: str = "sglang", runtime: str = "docker") -> None:
     """Brings prefill, decode, router and the load UI up on a variant, and proves what runs."""
-    from app.operations import show_up
-
-    show_up(variant, engine, runtime)
+    operations.show_up(variant, engine, runtime)
 
 
 @lab_task
 def switch(_: Context, variant: str) -> None:
     """Replaces decode alone by another variant; prefill and router stay."""
-    from app.operations import show_switch
-
-    show_switch(variant)
+    operations.show_switch(variant)
 
 
 @lab_task
 def verify(_: Context) -> None:
     """Reads from inside the running services which kernel runs, and compares it with their images."""
-    from app.operations import show_verify
-
-    show_verify()
+    operations.show_verify()
 
 
 @lab_task
 def promote(_: Context, variant: str, engine: str = "sglang", force: bool = False, reason: str = "") -> None:
     """Makes a variant stable; needs an accepting verdict on the same kernel, or --force with a --reason."""
-    from app.operations import show_promote
-
-    show_promote(variant, engine, force, reason)
+    operations.show_promote(variant, engine, force, reason)
 
 
 @lab_task
 def rollback(_: Context, engine: str = "sglang") -> None:
     """Makes the previous stable image stable again."""
-    from app.operations import show_rollback
-
-    show_rollback(engine)
+    operations.show_rollback(engine)
 
 
 @lab_task
 def down(_: Context) -> None:
     """Ends the stack that was brought up and removes what it left."""
-    from app.operations import take_down
-
-    take_down()
+    operations.take_down()
 
 
 def gravest(decisions: list[str]) -> int:
