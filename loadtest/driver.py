@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -53,6 +54,8 @@ class Driver:
         self._ready: dict[tuple[int, int, int], tuple[Prompt, int, bytes]] = {}
         self._greenlets: list[gevent.Greenlet] = []
         self._started_unix_s = 0.0
+        self._arrivals = random.Random(f"{order.prompt_seed}/arrivals")
+        self._next_arrival_ns = 0.0
 
     def begin(self) -> None:
         """Empties the caches, starts the reader and enters the first level."""
@@ -87,6 +90,7 @@ class Driver:
         if lease is None:
             return False
         prompt, tokens, payload = self._prepared(lease)
+        scheduled_ns = self._wait_for_turn()
         exchange = Exchange(lease.slot, payload)
         self._live[lease.slot] = exchange
         self.client.begin(exchange)
@@ -96,12 +100,25 @@ class Driver:
         finally:
             self._live.pop(lease.slot, None)
             self.slots.release(lease.slot)
-        sent = Sent(lease, prompt, tokens, 0, exchange)
+        sent = Sent(lease, prompt, tokens, scheduled_ns, exchange)
         self.recorder.add(sent)
         self.on_sent(sent)
         if exchange.error_kind or exchange.status != 200:
             gevent.sleep(FAILURE_PAUSE_S)
         return True
+
+    def _wait_for_turn(self) -> int:
+        """Open loop: waits for the next arrival of the Poisson process and gives its time; 0 in a closed loop."""
+        rate = self.order.workload.rate_per_s
+        if rate is None:
+            return 0
+        now = time.monotonic_ns()
+        # A late driver does not shift the schedule: latency counts from the time a request was meant to be sent.
+        gap_ns = self._arrivals.expovariate(rate * self.order.time_scale) * 1e9
+        self._next_arrival_ns = meant = (self._next_arrival_ns or now) + gap_ns
+        while (ahead_ns := meant - time.monotonic_ns()) > 0:
+            gevent.sleep(ahead_ns / 1e9)
+        return int(meant)
 
     def stop(self, reason: str) -> None:
         """Ends the start early: nothing more is sent, what is in flight is cut, the level under way is void."""
@@ -157,6 +174,8 @@ class Driver:
                 if _has_output(exchange):
                     self._streaming.add(slot)
             streaming = sum(s < self.course.concurrency for s in self._streaming)
+            if self._streaming and self.order.workload.rate_per_s is not None:
+                streaming = self.course.concurrency  # an open loop need not fill its slots
             seen = Seen(time.monotonic_ns(), self.slots.in_flight, streaming)
             self._enter(advance(self.schedule, self.course, seen))
             gevent.sleep(LOOK_S)

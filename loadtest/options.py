@@ -44,6 +44,12 @@ def add_options(parser: Any) -> None:
     add("--decode-ab-workload", default="fixed", choices=["fixed", "uniform", "lognormal", "dataset"], help="lengths")
     add("--decode-ab-spread", type=float, default=0.0, help="spread of uniform or lognormal lengths, 0 to 1")
     add("--decode-ab-dataset", default="", help='JSONL of {"prompt", "output_tokens"}')
+    add(
+        "--decode-ab-rate", type=float, default=0.0, help="open loop: requests a second (engine time); 0 is closed loop"
+    )
+    add(
+        "--decode-ab-turns", type=int, default=1, help="requests of one conversation, each with the last as its opening"
+    )
     add("--decode-ab-out", default="runs/locust", help="folder for records of runs without an order")
 
 
@@ -74,7 +80,13 @@ def order_from(environment: Any) -> StartOrder:
         "decode_url": options.decode_ab_decode_url,
         "prefill_url": options.decode_ab_prefill_url,
         "api": options.decode_ab_api,
-        "workload": Workload(options.decode_ab_workload, float(options.decode_ab_spread), dataset),
+        "workload": Workload(
+            options.decode_ab_workload,
+            float(options.decode_ab_spread),
+            dataset,
+            float(options.decode_ab_rate) or None,
+            int(options.decode_ab_turns),
+        ),
     }
     return StartOrder(**common, **(_from_plan(options) if options.decode_ab_plan else _from_fields(options)))
 

@@ -29,8 +29,10 @@ MAX_JOINING_SHARE = 0.05
 QUARTERS = 4
 
 
-def check_rows(rows: Rows, inside: Inside, mark: Mark, begin: int, end: int, plan: Plan) -> list[str]:
-    """Faults of the work itself."""
+def check_rows(
+    rows: Rows, inside: Inside, mark: Mark, begin: int, end: int, plan: Plan, closed: bool = True
+) -> list[str]:
+    """Faults of the work itself; only a closed loop promises its concurrency."""
     reasons = []
     requests, failed, short = (int(m.sum()) for m in (inside.ended, inside.failed, inside.short))
     if failed > MAX_FAILURE_SHARE * max(requests, 1):
@@ -41,8 +43,9 @@ def check_rows(rows: Rows, inside: Inside, mark: Mark, begin: int, end: int, pla
     if not requests and not inside.begun.any():
         reasons.append("no request began or ended in the window")
     reasons += _check_prompts(rows, inside)
-    reasons += _check_concurrency(rows, mark, begin, end)
-    reasons += _check_batch(rows, begin, end, plan)
+    if closed:
+        reasons += _check_concurrency(rows, mark, begin, end)
+        reasons += _check_batch(rows, begin, end, plan)
     glued = int(rows.glued[inside.ended].sum())
     events = int(np.diff(rows.offsets)[inside.ended].sum())
     if glued > MAX_GLUED_SHARE * max(events, 1):

@@ -1,9 +1,10 @@
 """The steady window of each level out of raw rows: rates, latencies and the reasons why a cell may not count.
 
-Definitions: t0 request handed to the kernel, t1 and tn first and last event with visible text, n tokens the server
-reports, k1 those of the first event. TTFT = t1 - t0, TPOT = (tn - t1)/(n - k1), E2E = tn - t0, ITL = gap between events
-when each carries one token. Output rate = tokens that arrived inside the window over all streams / window, an event's
-tokens spread over the gap before it. Wall time becomes engine time here and nowhere else.
+Definitions: t0 request handed to the kernel (in an open loop: when it was to be), t1 and tn first and last event with
+visible text, n tokens the server reports, k1 those of the first event. TTFT = t1 - t0, TPOT = (tn - t1)/(n - k1),
+E2E = tn - t0, ITL = gap between events when each carries one token. Output rate = tokens that arrived inside the window
+over all streams / window, an event's tokens spread over the gap before it. Wall time becomes engine time here and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -98,10 +99,11 @@ def _cell(
     samples = [sample_from_json(s) for s in load["server"]["samples"]]
     inside = rows_in(rows, events, begin, end)
     running = decode_samples(samples, begin, end)
+    closed = load.get("workload", {}).get("rate_per_s") is None
     reasons = (
         *mark.reasons,
         *unsteady,
-        *check_rows(rows, inside, mark, begin, end, plan),
+        *check_rows(rows, inside, mark, begin, end, plan, closed),
         *check_guards(guard, plan),
         *check_server(samples, rows, events.credit, mark, begin, end),
     )
@@ -155,9 +157,9 @@ def latencies(rows: Rows, events: Events, inside: Inside, begin: int, end: int, 
     """Medians and tails in engine milliseconds; NaN where undefined."""
     t1, tn = first_and_last(rows)
     ms = scale / 1e6
-    ttft = (t1 - rows.sent_ns)[inside.begun] * ms
+    ttft = (t1 - rows.scheduled_ns)[inside.begun] * ms
     whole = inside.ended & ~inside.failed & ~inside.short & (tn > 0)
-    e2e = (tn - rows.sent_ns)[whole] * ms
+    e2e = (tn - rows.scheduled_ns)[whole] * ms
     tokens = np.bincount(events.request, events.tokens, len(rows))
     k1 = np.bincount(events.request[events.first], events.tokens[events.first], len(rows))
     rest = whole & (tokens > k1)

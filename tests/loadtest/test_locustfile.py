@@ -139,3 +139,14 @@ def test_bad_input_ends_with_one_line(arguments: list[str], message: str) -> Non
     assert done.returncode == 6
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_open_loop_keeps_its_schedule_and_counts_from_it(mock_url: str, tmp_path: Path) -> None:
+    options = ["--decode-ab-concurrencies", "20", "--decode-ab-lengths", "8,10", "--decode-ab-window", "0.2,4"]
+    done = locust("--host", mock_url, *options, "--decode-ab-rate", "20", "--decode-ab-out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.iterdir()
+    rows = read_rows(folder)
+    assert len(rows) == pytest.approx(20 * 4.5, rel=0.4)
+    assert (rows.sent_ns >= rows.scheduled_ns).all()
+    assert peak(rows.sent_ns, rows.ended_ns) < 20
