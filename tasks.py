@@ -146,9 +146,12 @@ def compare(
 
 
 @lab_task
-def report(_: Context, id: str = "latest", slope: str = "") -> None:
-    """Judges a campaign's rows again and writes its reports anew; --slope 60,90 asks how throughput rises there."""
-    console.show_campaign(id, slope)
+def report(_: Context, id: str = "latest", slope: str = "", amdahl: str = "") -> None:
+    """Judges a campaign's rows again and writes its reports anew.
+
+    --slope 60,90 asks how throughput rises there; --amdahl FILE holds the effect against the kernel's own.
+    """
+    console.show_campaign(id, slope, amdahl)
 
 
 @lab_task

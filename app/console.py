@@ -10,6 +10,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from app import arguments, compare, demo
+from app.kernel_share import check_shares
 from app.ledger import LEDGER, record_campaign
 from app.patch import patch_kernel
 from app.progress import Progress
@@ -123,11 +124,13 @@ def decisions(outcome: compare.Outcome) -> list[str]:
     return [v.decision for v in outcome.verdict.variants]
 
 
-def show_campaign(name: str, slope: str) -> None:
+def show_campaign(name: str, slope: str, amdahl: str) -> None:
     """Judges a campaign's rows again, writes its reports anew and prints it."""
     folder = open_run(name)
     write_text(folder.verdict_file, compare.judge_again(folder).text())
     show_campaign_folder(folder, arguments.numbers(slope, "slope") or None)
+    if amdahl:
+        print(*check_shares(folder, Path(amdahl)), sep="\n")
 
 
 def enter_ledger(name: str) -> None:
