@@ -1,0 +1,9 @@
+# Stands in for the published SGLang image where none can be pulled: the pinned wheel without its dependencies, and the
+# exact Triton of that release. No CUDA, no torch: nothing can be launched in it.
+ARG PYTHON_IMAGE
+FROM ${PYTHON_IMAGE}
+ENV PATH=/opt/venv/bin:$PATH
+COPY requirements/sglang-0.5.17.lock tests/docker/standin.lock /opt/
+RUN python3 -m venv /opt/venv \
+ && pip install --no-cache-dir --no-deps --require-hashes --disable-pip-version-check -q \
+    -r /opt/sglang-0.5.17.lock -r /opt/standin.lock
