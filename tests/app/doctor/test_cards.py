@@ -53,8 +53,9 @@ def test_the_wanted_capability_is_that_of_the_settings(tmp_path: Path, answer: s
 
 
 def test_an_h200_suits_settings_for_sm_90(tmp_path: Path) -> None:
-    found = capability(machine(tmp_path, {QUERY: gpus(1, "NVIDIA H200", "9.0")}, cuda_arch=90))
-    assert found.found == "NVIDIA H200 (9.0) is sm_90"
+    answer = "0, NVIDIA H200, 580.159.04, 9.0, 143771 MiB, 0 MiB, Enabled\n"
+    found = capability(machine(tmp_path, {QUERY: answer}, cuda_arch=90))
+    assert (found.status, found.found) == ("ok", "NVIDIA H200 (9.0) is sm_90")
 
 
 @pytest.mark.parametrize(
