@@ -42,7 +42,7 @@ def test_a_campaign_ends_with_the_code_of_its_gravest_decision(decisions: list[s
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("diff", "--variant", "v9"), 2, "unknown variant 'v9'; known: baseline"),
+        (("diff", "--variant", "v9"), 2, "unknown variant 'v9'; known: aa, baseline"),
         (("compare", "--variants", "v1", "--concurrency", "0,8"), 2, "concurrency 0"),
         (("compare", "--variants", "v1", "--concurrency", "8,1"), 2, "must rise without repeats: 1,8"),
         (("compare", "--variants", "v1", "--concurrency", ","), 2, "no concurrency given"),
