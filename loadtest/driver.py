@@ -13,6 +13,7 @@ import gevent
 
 from app.errors import ProofError
 from loadtest.client import Exchange, StreamClient, http_request
+from loadtest.gpu import GpuTelemetry, gpu_json
 from loadtest.guards import health_json
 from loadtest.order import StartOrder
 from loadtest.prompts import Prompt, PromptList
@@ -49,6 +50,7 @@ class Driver:
         self.on_sent: Callable[[Sent], None] = lambda sent: None
         self.on_second: Callable[[], None] = lambda: None
         self._servers = servers_of(order)
+        self._gpus = GpuTelemetry()
         self._live: dict[int, Exchange] = {}
         self._streaming: set[int] = set()
         self._ready: dict[tuple[int, int, int], tuple[Prompt, int, bytes]] = {}
@@ -66,6 +68,7 @@ class Driver:
         self.flushes = [server.flush(FLUSH_PATIENCE_S, gevent.sleep) for server in self._servers]
         self.client.start()
         self.client.open(max(self.order.concurrencies))
+        self._gpus.start()
         self._sample_all()
         self._enter(begin(self.schedule, time.monotonic_ns()))
         self._greenlets = [gevent.spawn(self._watch), gevent.spawn(self._sample_regularly)]
@@ -129,6 +132,7 @@ class Driver:
         """Parses everything and writes rows.parquet and load.json; RecordsError when they cannot be written."""
         gevent.killall(self._greenlets)
         self._sample_all()
+        self._gpus.stop()
         rows = self.recorder.rows(gevent.sleep)
         load = self.load_json()
         self.client.close()
@@ -160,6 +164,7 @@ class Driver:
             "identity": self.identity,
             "prompts": {"seed": order.prompt_seed, "sha256": self.prompts.sha256(order.concurrencies)},
             "workload": asdict(order.workload) | {"dataset": str(order.workload.dataset or "")},
+            "gpu": [gpu_json(s) for s in self._gpus.samples],
             "server": {"flushes": self.flushes, "samples": [sample_json(s) for s in self.samples]},
         }
 

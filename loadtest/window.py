@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadtest.cells import Cell
+from loadtest.gpu import check_gpus, gpu_from_json
 from loadtest.plan import Plan, Start
 from loadtest.reconcile import LENGTH_KINDS, check_guards, check_rows, check_server, decode_samples
 from loadtest.rows import Ints, Rows
@@ -106,6 +107,7 @@ def _cell(
         *check_rows(rows, inside, mark, begin, end, plan, closed),
         *check_guards(guard, plan),
         *check_server(samples, rows, events.credit, mark, begin, end),
+        *check_gpus([gpu_from_json(s) for s in load.get("gpu", ())], begin, end),
     )
     return Cell(
         block=start.block,
