@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import gevent
+from gevent import subprocess
 
 FIELDS = "index,clocks.sm,clocks.mem,power.draw,temperature.gpu,clocks_event_reasons.active"
 # Bits of nvmlClocksEventReasons that mean the card was held back by heat or by its supply. The software power cap
@@ -35,7 +35,7 @@ class GpuTelemetry:
 
     def __init__(self) -> None:
         self.samples: list[GpuSample] = []
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Any = None
         self._reader: gevent.Greenlet | None = None
 
     def start(self) -> None:

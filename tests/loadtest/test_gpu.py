@@ -45,7 +45,7 @@ def test_idle_power_cap_and_throttling_outside_the_window_say_nothing() -> None:
 
 def test_telemetry_reads_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\necho '{LINE.strip()}'\necho '{LINE.strip()}'\nsleep 30\n")
+    program.write_text(f"#!/bin/sh\necho '{LINE.strip()}'\necho '{LINE.strip()}'\nexec sleep 30\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     telemetry = GpuTelemetry()
