@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from app.proof import Proof, check_proof, read_proof
 from app.records import owned, write_json
 from app.runs import RunFolder
 from app.stack import Endpoints, Stack
-from app.telemetry import Telemetry, nvml
 from loadtest.cells import Cell, read_cells, void_cells, write_cells
 from loadtest.plan import Plan, Start
 
@@ -145,12 +144,7 @@ def _measure_start(campaign: Campaign, start: Start, seen: list[dict[str, Any]])
 def _loaded(campaign: Campaign, start: Start, endpoints: Endpoints) -> list[Cell]:
     folder = campaign.folder.start(start)
     order = write_order(campaign.plan, start, endpoints, folder, campaign.stack.simulated)
-    with Telemetry(nvml()) as telemetry:
-        cells = campaign.load(order, campaign.plan, start, endpoints.router_url)
-    write_json(folder / "telemetry.json", telemetry.to_json())
-    if throttled := telemetry.void_reasons():
-        cells = [replace(c, reasons=(*c.reasons, *throttled)) for c in cells]
-        write_cells(folder / "cells.csv", cells)
+    cells = campaign.load(order, campaign.plan, start, endpoints.router_url)
     if ended := campaign.stack.alive():
         raise NotReadyError(f"{', '.join(ended)} ended during the load")
     return cells
