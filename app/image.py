@@ -92,9 +92,8 @@ def build_services(settings: Deployment, say: Say) -> None:
 def build_target(client: DockerClient, target: str, arguments: Mapping[str, str], say: Say, **options: Any) -> str:
     """Builds one target of the Dockerfile with live output; the image's id."""
     with told(f"building {target}"):
-        stream = client.api.build(
-            path=str(ROOT), target=target, buildargs=dict(arguments), decode=True, rm=True, forcerm=True, **options
-        )
+        given = {"path": str(ROOT), "rm": True, "forcerm": True, **options}
+        stream = client.api.build(target=target, buildargs=dict(arguments), decode=True, **given)
         return _follow(stream, say, f"linux/{client.info().get('Architecture', '')}")
 
 

@@ -32,6 +32,8 @@ DTYPES = {
     "i32": "int32",
     "i64": "int64",
 }
+# What a launch and a profiler read; the intermediate forms are ten times as large and read by nobody.
+KEPT = (".cubin", ".json", ".ptx")
 # Bytes by path inside Triton's cache folder.
 Prebuilt = Mapping[str, bytes]
 
@@ -57,7 +59,7 @@ def prebuild(patched: PatchedKernel, path: Path, arch: int) -> Prebuilt:
         function = load_kernel(patched.text, path, patched.kernel)
         for launch in launches(patched.text, patched.kernel, arch, default_geometry()):
             _compile(function, launch)
-        files = [p for p in sorted(Path(folder).rglob("*")) if p.is_file()]
+        files = [p for p in sorted(Path(folder).rglob("*")) if p.suffix in KEPT]
         return {str(p.relative_to(folder)): _portable(p) for p in files}
 
 
@@ -66,7 +68,8 @@ def _portable(file: Path) -> bytes:
     if not file.name.startswith("__grp__"):
         return file.read_bytes()
     members = json.loads(file.read_bytes())["child_paths"]
-    return json.dumps({"child_paths": {name: name for name in sorted(members)}}).encode()
+    kept = [name for name in sorted(members) if Path(name).suffix in KEPT]
+    return json.dumps({"child_paths": {name: name for name in kept}}).encode()
 
 
 def launches(text: str, kernel: str, arch: int, geometry: Geometry) -> Iterator[Launch]:
