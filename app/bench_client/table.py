@@ -1,0 +1,73 @@
+"""The comparison as a committed table: error against the truth, and cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from app.bench_client.compare import Comparison
+from app.bench_client.tools import Load
+from app.environment import ROOT
+
+RESULTS = ROOT / "loadtest" / "results"
+HEAD = "| client | requests | TTFT mean | TPOT mean | gap p99 | output tok/s | CPU s per 100k tokens |"
+
+
+def write_table(found: Sequence[Comparison], load: Load, itl_ms: float, folder: Path = RESULTS) -> Path:
+    """Writes bench_client.md and bench_client.json; gives the path of the former."""
+    folder.mkdir(parents=True, exist_ok=True)
+    conditions = {
+        "load": asdict(load),
+        "itl_ms": itl_ms,
+        "cores": os.cpu_count(),
+        "load_average": round(os.getloadavg()[0], 1),
+        "machine": platform.machine(),
+    }
+    data = {"simulated": True, "conditions": conditions, "clients": [asdict(c) for c in found]}
+    (folder / "bench_client.json").write_text(json.dumps(data, indent=1) + "\n")
+    path = folder / "bench_client.md"
+    path.write_text(table(found, load, itl_ms, conditions["load_average"]) + "\n")
+    return path
+
+
+def table(found: Sequence[Comparison], load: Load, itl_ms: float, load_average: object) -> str:
+    """The table in Markdown."""
+    lines = [
+        "# Load clients beside each other on one clocked mock (SIMULATED server)",
+        "",
+        f"{load.streams} streams, {load.requests} requests of {load.prompt_tokens} prompt and {load.output_tokens} "
+        f"output tokens, one token every {itl_ms:g} ms, first after 50 ms; {os.cpu_count()} cores shared by mock and "
+        f"client, load average {load_average} at the end. Errors are against the mock's own record of the same "
+        "requests; ours may send more of them, since its closed loop is measured by time. CPU is of the whole process "
+        "tree, less a run of two requests. Made by `invoke bench-client`.",
+        "",
+        HEAD,
+        "|" + "---|" * 7,
+        *(_line(c) for c in found),
+    ]
+    return "\n".join(lines)
+
+
+def _line(c: Comparison) -> str:
+    if c.reported is None or c.truth is None:
+        return f"| {c.client} | left out: {c.error} | | | | | |"
+    cells = [
+        _excess(c.reported.ttft_ms, c.truth.ttft_ms),
+        _relative(c.reported.tpot_ms, c.truth.tpot_ms),
+        _relative(c.reported.gap_p99_ms, c.truth.gap_p99_ms),
+        _relative(c.reported.tokens_per_s, c.truth.tokens_per_s),
+        "–" if c.cpu_s_per_100k is None else f"{c.cpu_s_per_100k:.1f}",
+    ]
+    return f"| {c.client} | {c.requests} | {' | '.join(cells)} |"
+
+
+def _relative(value: float | None, truth: float | None) -> str:
+    return "not reported" if value is None or not truth else f"{100 * (value / truth - 1):+.2f} %"
+
+
+def _excess(value: float | None, truth: float | None) -> str:
+    return "not reported" if value is None or truth is None else f"{value - truth:+.2f} ms"
