@@ -21,7 +21,7 @@ LOG2E = tl.constexpr(1.4426950408889634)
 COMPUTE = tl.constexpr(tl.bfloat16)
 MAX_SPLITS = tl.constexpr(64)
 
-# e4m3 has no direct conversion to bf16 before sm_100; through f16 and f32 it is exact and needs five instructions a pair.
+# e4m3 has no direct conversion to bf16 before sm_100; through f16 and f32 it is exact and takes five instructions a pair.
 _UPCAST = tl.constexpr(
     """{
     .reg .b16 p0, p1, e0, e1, e2, e3;
@@ -54,12 +54,35 @@ def _pin(x):
 
 
 @triton.jit
-def _dequantise(ptr, scales, valid, GROUP: tl.constexpr):
-    raw = tl.load(ptr + GROUP * 64 + tl.arange(0, 64)[None, :], mask=valid[:, None], other=0)
-    code = (scales >> (8 * GROUP)).to(tl.int32) & 0xFF
-    bits = (code << 7) | tl.where((code == 0) | (code == 255), 0x40, 0)
-    scale = bits.to(tl.int16).to(tl.bfloat16, bitcast=True).to(COMPUTE)
-    return _pin(_upcast(raw) * scale[:, None])
+def _gather(
+    kv_ptr, t, index, extra_index, main_stop, stop, topk, capacity, extra_capacity, page_stride, extra_page_stride,
+    extra_kv_offset, PAGE: tl.constexpr, EXTRA_PAGE: tl.constexpr, HAS_EXTRA: tl.constexpr,
+):  # fmt: skip
+    """The keys of one tile, dequantised, as eight tiles [T, 64] bf16, and which of the tokens are valid."""
+    valid = (t < main_stop) & (index >= 0) & (index < capacity)
+    at, scales_at = _byte_offsets(tl.where(valid, index, 0), page_stride, PAGE)
+    if HAS_EXTRA:
+        extra = (t >= topk) & (t < stop) & (extra_index >= 0) & (extra_index < extra_capacity)
+        extra_at, extra_scales_at = _byte_offsets(tl.where(extra, extra_index, 0), extra_page_stride, EXTRA_PAGE)
+        # The select between two page formulas loses the alignment, and loads fall to single bytes.
+        at = tl.multiple_of(tl.where(extra, extra_at + extra_kv_offset, at), 16)
+        scales_at = tl.multiple_of(tl.where(extra, extra_scales_at + extra_kv_offset, scales_at), 8)
+        valid = valid | extra
+    scales = tl.load((kv_ptr + scales_at).to(tl.pointer_type(tl.int64)), mask=valid, other=0)
+    kv_at = kv_ptr + at[:, None]
+    raw = ()
+    for g in tl.static_range(7):
+        raw = raw + (tl.load(kv_at + g * 64 + tl.arange(0, 64)[None, :], mask=valid[:, None], other=0),)
+    rope_at = (kv_at + 448).to(tl.pointer_type(tl.bfloat16)) + tl.arange(0, 64)[None, :]
+    rope = tl.load(rope_at, mask=valid[:, None], other=0.0).to(COMPUTE)
+    k = ()
+    for g in tl.static_range(7):
+        code = (scales >> (8 * g)).to(tl.int32) & 0xFF
+        # UE8M0 is bf16's exponent field, but for 0, which is the subnormal 2^-127, and for 255, which is NaN.
+        bits = (code << 7) | tl.where((code == 0) | (code == 255), 0x40, 0)
+        scale = bits.to(tl.int16).to(tl.bfloat16, bitcast=True).to(COMPUTE)
+        k = k + (_pin(_upcast(raw[g]) * scale[:, None]),)
+    return k + (rope,), valid
 
 
 @triton.jit
@@ -73,6 +96,23 @@ def _live(len_ptr, row, topk, HAS_LENGTH: tl.constexpr):
     if HAS_LENGTH:
         n = tl.maximum(tl.minimum(tl.load(len_ptr + row).to(tl.int32), topk), 0)
     return n
+
+
+@triton.jit
+def _extent(length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH: tl.constexpr, HAS_EXTRA: tl.constexpr,
+            HAS_EXTRA_LENGTH: tl.constexpr):  # fmt: skip
+    """Live entries of the first list, and the end of the live part of both laid end to end (the second starts at topk)."""
+    n_main = _live(length_ptr, row, topk, HAS_LENGTH)
+    end = n_main
+    if HAS_EXTRA:
+        n_extra = _live(extra_length_ptr, row, extra_topk, HAS_EXTRA_LENGTH)
+        end = tl.where(n_extra > 0, topk + n_extra, n_main)
+    return n_main, end
+
+
+@triton.jit
+def _entries(ptr, t, count):
+    return tl.load(ptr + t, mask=(t >= 0) & (t < count), other=-1).to(tl.int32)
 
 
 @triton.jit
@@ -108,39 +148,96 @@ def _finish(sink_ptr, lse2, heads_at, head_mask, HAS_SINK: tl.constexpr, SINK_IN
 
 
 @triton.jit
+def _parts(part_ptr, part_lse_ptr, first, heads, heads_at, head_mask, start, used, columns, AT_ONCE: tl.constexpr):
+    """LSEs and values of up to AT_ONCE partial results, all loads before the first use."""
+    lses = ()
+    parts = ()
+    for i in tl.static_range(AT_ONCE):
+        there = tl.where(start + i < used, head_mask, False)
+        at = first + (start + i) * heads + heads_at
+        # Another program wrote these: .cg reads them from L2, where its release left them.
+        lses = lses + (tl.load(part_lse_ptr + at, mask=there, other=float("-inf"), cache_modifier=".cg"),)
+        at = part_ptr + at[:, None] * 512 + columns
+        parts = parts + (tl.load(at, mask=there[:, None], other=0.0, cache_modifier=".cg"),)
+    return lses, parts
+
+
+@triton.jit
 def _merge(
     out_at, lse_at, sink_ptr, part_ptr, part_lse_ptr, first, heads, heads_at, head_mask, used,
-    HAS_SINK: tl.constexpr, SINK_IN_LSE: tl.constexpr, BLOCK_H: tl.constexpr,
+    HAS_SINK: tl.constexpr, SINK_IN_LSE: tl.constexpr, AT_ONCE: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
+    columns = tl.arange(0, COLUMNS)[None, :]
+    lses, parts = _parts(part_ptr, part_lse_ptr, first, heads, heads_at, head_mask, 0, used, columns, AT_ONCE)
     s = tl.arange(0, MAX_SPLITS)[:, None]
-    lse2 = tl.load(
-        part_lse_ptr + first + s * heads + heads_at[None, :],
-        mask=(s < used) & head_mask[None, :],
-        other=float("-inf"),
-        cache_modifier=".cg",
-    )
+    live = (s < used) & head_mask[None, :]
+    lse2 = part_lse_ptr + first + s * heads + heads_at[None, :]
+    lse2 = tl.load(lse2, mask=live, other=float("-inf"), cache_modifier=".cg")
     top = tl.maximum(tl.max(lse2, 0), FLOOR)
     total = tl.sum(tl.exp2(lse2 - top[None, :]), 0)
     lse2 = tl.where(total == 0.0, float("-inf"), top + tl.log2(total))
     share, lse = _finish(sink_ptr, lse2, heads_at, head_mask, HAS_SINK, SINK_IN_LSE)
     share = share / tl.where(total == 0.0, 1.0, total)
     tl.store(lse_at, lse, mask=head_mask)
-    for half in range(0, 512, 256):
-        columns = half + tl.arange(0, 256)[None, :]
-        acc = tl.zeros((BLOCK_H, 256), tl.float32)
-        for start in range(0, used, 4):
-            parts = ()
-            weights = ()
-            for i in tl.static_range(4):
-                live = tl.where(start + i < used, head_mask, False)
-                at = first + (start + i) * heads + heads_at
-                weights = weights + (tl.load(part_lse_ptr + at, mask=live, other=float("-inf"), cache_modifier=".cg"),)
-                at = part_ptr + at[:, None] * 512 + columns
-                parts = parts + (tl.load(at, mask=live[:, None], other=0.0, cache_modifier=".cg"),)
-            for i in tl.static_range(4):
-                acc += tl.exp2(weights[i] - top)[:, None] * parts[i].to(tl.float32)
+    for left in tl.static_range(0, 512, COLUMNS):
+        if left > 0:
+            columns = left + tl.arange(0, COLUMNS)[None, :]
+            lses, parts = _parts(part_ptr, part_lse_ptr, first, heads, heads_at, head_mask, 0, used, columns, AT_ONCE)
+        acc = tl.exp2(lses[0] - top)[:, None] * parts[0].to(tl.float32)
+        for i in tl.static_range(1, AT_ONCE):
+            acc += tl.exp2(lses[i] - top)[:, None] * parts[i].to(tl.float32)
+        for start in range(AT_ONCE, used, AT_ONCE):
+            more_lses, more = _parts(
+                part_ptr, part_lse_ptr, first, heads, heads_at, head_mask, start, used, columns, AT_ONCE
+            )
+            for i in tl.static_range(AT_ONCE):
+                acc += tl.exp2(more_lses[i] - top)[:, None] * more[i].to(tl.float32)
         out = (acc * share[:, None]).to(out_at.dtype.element_ty)
         tl.store(out_at + columns, out, mask=head_mask[:, None])
+
+
+@triton.jit(do_not_specialize=["heads", "topk", "extra_topk", "splits", "chunk", "stride_lse_row"])
+def _merge_kernel(
+    out_ptr,
+    lse_ptr,
+    length_ptr,
+    extra_length_ptr,
+    sink_ptr,
+    part_ptr,
+    part_lse_ptr,
+    heads: tl.int32,
+    topk: tl.int32,
+    extra_topk: tl.int32,
+    splits: tl.int32,
+    chunk: tl.int32,
+    stride_out_row: tl.int64,
+    stride_out_head: tl.int64,
+    stride_lse_row: tl.int64,
+    HAS_LENGTH: tl.constexpr,
+    HAS_EXTRA: tl.constexpr,
+    HAS_EXTRA_LENGTH: tl.constexpr,
+    HAS_SINK: tl.constexpr,
+    SINK_IN_LSE: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """One program: one head of one row, out of the partial results of its splits."""
+    head = tl.program_id(0) % heads
+    row = (tl.program_id(0) // heads).to(tl.int64)
+    _, end = _extent(
+        length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH
+    )
+    used = tl.maximum(tl.cdiv(end, chunk), 1)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+    if used > 1:
+        heads_at = head + tl.arange(0, 1)
+        _merge(
+            out_ptr + row * stride_out_row + heads_at[:, None] * stride_out_head,
+            lse_ptr + row * stride_lse_row + heads_at,
+            sink_ptr, part_ptr, part_lse_ptr, row * splits * heads, heads, heads_at, heads_at < heads, used,
+            HAS_SINK, SINK_IN_LSE, AT_ONCE, 512,
+        )  # fmt: skip
 
 
 @triton.autotune(
@@ -151,7 +248,7 @@ def _merge(
 )
 @triton.jit(
     do_not_specialize=[
-        "extra_kv_offset", "capacity", "extra_capacity", "heads", "topk", "extra_topk", "splits", "topk_rounded",
+        "extra_kv_offset", "capacity", "extra_capacity", "topk", "extra_topk", "splits", "chunk", "topk_rounded",
         "batch_rounded", "stride_lse_row", "stride_index_row", "stride_extra_row",
     ]
 )  # fmt: skip
@@ -174,10 +271,10 @@ def _sparse_mla_decode_kernel(
     extra_page_stride: tl.int64,
     capacity: tl.int32,
     extra_capacity: tl.int32,
-    heads: tl.int32,
     topk: tl.int32,
     extra_topk: tl.int32,
     splits: tl.int32,
+    chunk: tl.int32,
     topk_rounded: tl.int32,
     batch_rounded: tl.int32,
     stride_q_row: tl.int64,
@@ -187,6 +284,7 @@ def _sparse_mla_decode_kernel(
     stride_lse_row: tl.int64,
     stride_index_row: tl.int64,
     stride_extra_row: tl.int64,
+    HEADS: tl.constexpr,
     PAGE: tl.constexpr,
     EXTRA_PAGE: tl.constexpr,
     HAS_LENGTH: tl.constexpr,
@@ -194,68 +292,59 @@ def _sparse_mla_decode_kernel(
     HAS_EXTRA_LENGTH: tl.constexpr,
     HAS_SINK: tl.constexpr,
     SINK_IN_LSE: tl.constexpr,
+    FUSED: tl.constexpr,
+    EARLY: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_T: tl.constexpr,
-    num_stages: tl.constexpr,
 ):
     """One program: BLOCK_H heads of one row over one split of its tokens; the last split of a row to arrive merges."""
-    head_blocks = tl.cdiv(heads, BLOCK_H)
+    head_blocks: tl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
     head_block = tl.program_id(0) % head_blocks
-    split = tl.program_id(0) // head_blocks % splits
-    row = (tl.program_id(0) // head_blocks // splits).to(tl.int64)
+    row = (tl.program_id(0) // head_blocks).to(tl.int64)
+    split = tl.program_id(1)
     heads_at = head_block * BLOCK_H + tl.arange(0, BLOCK_H)
-    head_mask = heads_at < heads
+    head_mask = heads_at < HEADS
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
 
-    n_main = _live(length_ptr, row, topk, HAS_LENGTH)
-    n = n_main
+    start = split * chunk
+    t = start + tl.arange(0, BLOCK_T)
+    index = _entries(index_ptr + row * stride_index_row, t, topk)
+    extra_index = index
     if HAS_EXTRA:
-        n += _live(extra_length_ptr, row, extra_topk, HAS_EXTRA_LENGTH)
-    chunk = tl.maximum(tl.cdiv(tl.cdiv(n, splits), BLOCK_T), 1) * BLOCK_T
-    used = tl.maximum(tl.cdiv(n, chunk), 1)
-    if split >= used:
-        return
-
+        extra_index = _entries(extra_index_ptr + row * stride_extra_row, t - topk, extra_topk)
     q_at = q_ptr + row * stride_q_row + heads_at[:, None] * stride_q_head
     q = ()
     acc = ()
     for g in tl.static_range(8):
         q = q + (_load_q(q_at, head_mask, g),)
         acc = acc + (tl.zeros((BLOCK_H, 64), tl.float32),)
+    n_main, end = _extent(
+        length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH
+    )
+    used = tl.maximum(tl.cdiv(end, chunk), 1)
+    if split >= used:
+        return
+
     weight = tl.zeros((BLOCK_H, BLOCK_T), tl.float32)
     top = tl.full((BLOCK_H,), FLOOR, tl.float32)
 
-    # Half of the stages go to the indices, without which no gather starts: so gathers get num_stages - 1 buffers.
-    for start in tl.range(split * chunk, tl.minimum(split * chunk + chunk, n), BLOCK_T, num_stages=2 * num_stages - 1):
-        t = start + tl.arange(0, BLOCK_T)
-        index = tl.load(index_ptr + row * stride_index_row + t, mask=t < n_main, other=-1).to(tl.int32)
-        valid = (index >= 0) & (index < capacity)
-        at, scales_at = _byte_offsets(tl.where(valid, index, 0), page_stride, PAGE)
+    stop = tl.minimum(start + chunk, end)
+    main_stop = tl.minimum(n_main, stop)
+    for _ in range(start, stop, BLOCK_T):
+        k, valid = _gather(
+            kv_ptr, t, index, extra_index, main_stop, stop, topk, capacity, extra_capacity, page_stride,
+            extra_page_stride, extra_kv_offset, PAGE, EXTRA_PAGE, HAS_EXTRA,
+        )  # fmt: skip
+        # The next entries come while this tile is worked on: no gather waits for an address.
+        t += BLOCK_T
+        index = _entries(index_ptr + row * stride_index_row, t, topk)
         if HAS_EXTRA:
-            extra_at = extra_index_ptr + row * stride_extra_row + (t - n_main)
-            extra_index = tl.load(extra_at, mask=(t >= n_main) & (t < n), other=-1).to(tl.int32)
-            extra = (extra_index >= 0) & (extra_index < extra_capacity)
-            extra_at, extra_scales_at = _byte_offsets(tl.where(extra, extra_index, 0), extra_page_stride, EXTRA_PAGE)
-            at = tl.where(extra, extra_at + extra_kv_offset, at)
-            scales_at = tl.where(extra, extra_scales_at + extra_kv_offset, scales_at)
-            valid = valid | extra
-        # The select between two page formulas loses the alignment; without it loads fall to single bytes.
-        at = tl.multiple_of(at, 16)
-        scales_at = tl.multiple_of(scales_at, 8)
-        scales = tl.load((kv_ptr + scales_at).to(tl.pointer_type(tl.int64)), mask=valid, other=0)
-        kv_at = kv_ptr + at[:, None]
-        k = ()
-        for g in tl.static_range(7):
-            k = k + (_dequantise(kv_at, scales, valid, g),)
-        rope_at = (kv_at + 448).to(tl.pointer_type(tl.bfloat16)) + tl.arange(0, 64)[None, :]
-        k = k + (tl.load(rope_at, mask=valid[:, None], other=0.0).to(COMPUTE),)
-
-        # Two chains of products: one alone is bound by the latency of the tensor core.
-        even = tl.zeros_like(weight)
-        odd = tl.zeros_like(weight)
-        for g in tl.static_range(4):
-            even = tl.dot(q[2 * g], tl.trans(k[2 * g]), even)
-            odd = tl.dot(q[2 * g + 1], tl.trans(k[2 * g + 1]), odd)
-        s = tl.where(valid[None, :], (even + odd) * scale_log2e, float("-inf"))
+            extra_index = _entries(extra_index_ptr + row * stride_extra_row, t - topk, extra_topk)
+        s = tl.zeros_like(weight)
+        for g in tl.static_range(8):
+            s = tl.dot(q[g], tl.trans(k[g]), s)
+        s = tl.where(valid[None, :], s * scale_log2e, float("-inf"))
         new_top = tl.maximum(top, tl.max(s, 1))
         p = tl.exp2(s - new_top[:, None])
         fade = tl.exp2(top - new_top)[:, None]
@@ -278,19 +367,20 @@ def _sparse_mla_decode_kernel(
         _store_chunks(out_at, acc, unit * share, head_mask)
         tl.store(lse_at, lse, mask=head_mask)
     else:
-        first = row * splits * heads
-        mine = first + split * heads + heads_at
+        first = row * splits * HEADS
+        mine = first + split * HEADS + heads_at
         _store_chunks(part_ptr + mine[:, None] * 512, acc, unit, head_mask)
         tl.store(part_lse_ptr + mine, lse2, mask=head_mask)
-        # Every thread's partial result must be out before the one thread that counts says so.
-        tl.debug_barrier()
-        counter = arrived_ptr + row * head_blocks + head_block
-        if tl.atomic_add(counter, 1, sem="acq_rel") == used - 1:
-            tl.store(counter, 0)
-            _merge(
-                out_at, lse_at, sink_ptr, part_ptr, part_lse_ptr, first, heads, heads_at, head_mask, used,
-                HAS_SINK, SINK_IN_LSE, BLOCK_H,
-            )  # fmt: skip
+        if FUSED:
+            # Every thread's partial result must be out before the one thread that counts says so.
+            tl.debug_barrier()
+            counter = arrived_ptr + row * head_blocks + head_block
+            if tl.atomic_add(counter, 1, sem="acq_rel") == used - 1:
+                tl.store(counter, 0)
+                _merge(
+                    out_at, lse_at, sink_ptr, part_ptr, part_lse_ptr, first, HEADS, heads_at, head_mask, used,
+                    HAS_SINK, SINK_IN_LSE, 4, 256,
+                )  # fmt: skip
 
 
 class Choice(NamedTuple):
@@ -301,6 +391,8 @@ class Choice(NamedTuple):
     num_stages: int
     per_sm: int = 2
     max_registers: int = 0
+    merge: str = "fused"
+    block_h: int = 16
 
 
 _MAX_COUNTERS = 16384
@@ -403,22 +495,27 @@ def sparse_mla_decode(
     arch, sms = _device_facts(q.device)
     tokens = index.shape[1] + (extra_index.shape[1] if has_extra else 0)
     choice = choice or tuned_choice(arch, heads, batch, tokens)
-    block_h = 16
+    block_h = choice.block_h if choice else 16
     head_blocks = triton.cdiv(heads, block_h)
     if splits is None:
         splits = split_count(batch * head_blocks, tokens, sms * (choice.per_sm if choice else 2))
-    part, part_lse, counters = q, lse, lse
+    tile = choice.block_t if choice else 16
+    chunk = max(triton.cdiv(triton.cdiv(tokens, splits), tile), 1) * tile
+    splits = max(triton.cdiv(tokens, chunk), 1)
+    part, part_lse, counters = q, lse, index
     if splits > 1:
         part = torch.empty((batch, splits, heads, 512), dtype=partials, device=q.device)
         part_lse = torch.empty((batch, splits, heads), dtype=torch.float32, device=q.device)
         counters = _counters(q.device)
     kernel, config = _sparse_mla_decode_kernel, {}
+    fused = choice is None or choice.merge == "fused"
+    early = not fused and choice.merge == "early"
     if choice is not None:
         kernel = _sparse_mla_decode_kernel.fn
         config = {"BLOCK_T": choice.block_t, "num_warps": choice.num_warps, "num_stages": choice.num_stages}
         if choice.max_registers:
             config["maxnreg"] = choice.max_registers
-    kernel[(batch * splits * head_blocks,)](
+    kernel[(batch * head_blocks, splits)](
         q,
         out,
         lse,
@@ -437,10 +534,10 @@ def sparse_mla_decode(
         extra_cache.stride(0),
         cache.shape[0] * cache.shape[1],
         extra_cache.shape[0] * extra_cache.shape[1],
-        heads,
         index.shape[1],
         extra_index.shape[1],
         splits,
+        chunk,
         triton.next_power_of_2(max(tokens, 1)),
         triton.next_power_of_2(batch),
         q.stride(0),
@@ -450,6 +547,7 @@ def sparse_mla_decode(
         lse.stride(0),
         index.stride(0),
         extra_index.stride(0),
+        HEADS=heads,
         PAGE=cache.shape[1],
         EXTRA_PAGE=extra_cache.shape[1],
         HAS_LENGTH=topk_length is not None,
@@ -457,9 +555,38 @@ def sparse_mla_decode(
         HAS_EXTRA_LENGTH=has_extra and extra_topk_length is not None,
         HAS_SINK=attn_sink is not None,
         SINK_IN_LSE=sink_in_lse,
+        FUSED=fused,
+        EARLY=early,
         BLOCK_H=block_h,
         **config,
     )
+    if splits > 1 and not fused:
+        _merge_kernel[(batch * heads,)](
+            out,
+            lse,
+            index if topk_length is None else topk_length,
+            extra_index if extra_topk_length is None else extra_topk_length,
+            lse if attn_sink is None else attn_sink,
+            part,
+            part_lse,
+            heads,
+            index.shape[1],
+            extra_index.shape[1],
+            splits,
+            chunk,
+            out.stride(0),
+            out.stride(2),
+            lse.stride(0),
+            HAS_LENGTH=topk_length is not None,
+            HAS_EXTRA=has_extra,
+            HAS_EXTRA_LENGTH=has_extra and extra_topk_length is not None,
+            HAS_SINK=attn_sink is not None,
+            SINK_IN_LSE=sink_in_lse,
+            AT_ONCE=min(triton.next_power_of_2(splits), 16),
+            EARLY=early,
+            num_warps=2,
+            launch_pdl=early,
+        )
     return out, lse
 
 
