@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,21 @@ def accuracy(rows: Rows, truth: Sequence[Mapping[str, Any]], start_ns: int, end_
         requests=len(gaps),
         events=len(seen) + len(gaps),
     )
+
+
+def read_truth(path: Path) -> list[dict[str, Any]]:
+    """The records of the file that the clocked mock leaves when it stops."""
+    with np.load(path) as data:
+        columns = {name: data[name] for name in data.files}
+    ends = np.cumsum(columns["events"])
+    starts = ends - columns["events"]
+    return [
+        {
+            "prompt_sha256": str(columns["prompt_sha256"][i]),
+            "received_ns": int(columns["received_ns"][i]),
+            "sent_ns": columns["sent_ns"][a:b],
+            "planned_ns": columns["planned_ns"][a:b],
+            "tokens": columns["tokens"][a:b],
+        }
+        for i, (a, b) in enumerate(zip(starts, ends, strict=True))
+    ]

@@ -22,14 +22,17 @@ START_S = 30.0
 
 
 @contextmanager
-def clocked_mock(base: Mapping[str, float] | None = None) -> Iterator[str]:
-    """The URL of a running mock that keeps the truth; base: settings of all its shapes, such as ttft_ms and itl_ms."""
+def clocked_mock(base: Mapping[str, float] | None = None, truth: str = "memory") -> Iterator[str]:
+    """The URL of a running mock that keeps the truth; base: settings of all its shapes, such as ttft_ms and itl_ms.
+
+    truth: "memory", or a file that holds it once the mock has stopped.
+    """
     with tempfile.TemporaryDirectory(prefix="decode-ab-mock-") as folder:
         script = Path(folder) / "script.json"
         script.write_text(json.dumps({"base": dict(base or {})}))
         port = free_port()
         argv = (sys.executable, "-m", "app.engine.sim", "--role", "single", "--port", str(port), "--pdeathsig")
-        command = Command((*argv, "--script", str(script), "--truth", "memory"), {"PYTHONPATH": str(ROOT)})
+        command = Command((*argv, "--script", str(script), "--truth", truth), {"PYTHONPATH": str(ROOT)})
         service = Service("clocked mock", command, Path(folder) / "mock.log")
         service.start()
         try:
