@@ -61,7 +61,8 @@ def test_credit_is_additive_over_any_cut(as_rows: AsRows, loop: Loop) -> None:
 
 def test_ramp_and_drain_leave_no_trace_in_the_figures(loop: Loop, cell: Callable[..., Cell]) -> None:
     rows = loop()
-    ramp: dict[str, Any] = {"sent_ns": -(10**10), "ended_ns": -(9 * 10**9), "arrivals_ns": [-(9 * 10**9)], "event_tokens": [1]}
+    ramp: dict[str, Any] = {"sent_ns": -(10**10), "ended_ns": -(9 * 10**9)}
+    ramp |= {"arrivals_ns": [-(9 * 10**9)], "event_tokens": [1]}
     slow = [dataclasses.replace(r, prompt_sha256=f"ramp {r.prompt_sha256}", **ramp) for r in rows[:3]]
     assert cell(rows) == cell(slow + rows)
 
