@@ -9,7 +9,7 @@ from typing import Any
 from app.report.campaign_view import CampaignView
 from app.report.judged import Judged, Level
 from app.report.predictions import Prediction
-from app.report.wording import counted, interval, listed, number, signed
+from app.report.wording import counted, interval, listed, number, predicted_range, signed
 
 # "start-01-v2 C=96: decode queues": where, then what.
 _PLACED = re.compile(r"([^:]*C=\d+|start-\d+-[^:]*): (.*)", re.DOTALL)
@@ -149,15 +149,13 @@ def _cited(name: str, row: Mapping[str, Any] | None, file: str) -> str:
 
 def foretold(predictions: Iterable[Prediction]) -> str:
     """What was predicted, before anything is said of the outcome: '-2 to +2 % at C=1 and +15 to +25 % at C=96'."""
-    return listed(f"{interval(*p.predicted, 0)} % at C={p.concurrency}" for p in predictions)
+    return listed(f"{predicted_range(*p.predicted)} % at C={p.concurrency}" for p in predictions)
 
 
 def prediction_sentence(prediction: Prediction) -> str:
     """'C=96: predicted +15 to +25 %, found -8.0 to -6.1 %: refuted'."""
     found = f"found {interval(*prediction.found)} %" if prediction.found else "no interval"
-    return (
-        f"C={prediction.concurrency}: predicted {interval(*prediction.predicted, 0)} %, {found}: {prediction.outcome}"
-    )
+    return f"C={prediction.concurrency}: predicted {predicted_range(*prediction.predicted)} %, {found}: {prediction.outcome}"
 
 
 def hypothesis_outcome(predictions: Iterable[Prediction]) -> str:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from app.report.chart import Axis, Panel, padded, tag
 from app.report.judged import Judged, Level, Range
 from app.report.predictions import Prediction
-from app.report.wording import interval, signed
+from app.report.wording import interval, predicted_range, signed
 
 OUTCOME_MARKS = {
     "better": "triangle",
@@ -65,7 +65,7 @@ def _forest_row(panel: Panel, level: Level, y: float, foreseen: Prediction | Non
     words = (tag("tspan", level.outcome, class_=f"outcome {level.outcome}"), tag("tspan", found, class_="tick"))
     notes = ["two modes: no claim"] if level.modes else []
     if foreseen is not None:
-        notes.append(f"predicted {interval(*foreseen.predicted, 0)}: {foreseen.outcome}")
+        notes.append(f"predicted {predicted_range(*foreseen.predicted)}: {foreseen.outcome}")
         _bracket(panel, foreseen.predicted, y + 13)
     panel.add(tag("text", *words, x=WORDS_AT, y=y + (1 if notes else 4), class_="label"))
     panel.text(WORDS_AT, y + 16, "; ".join(notes), "tick")

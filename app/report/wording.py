@@ -30,6 +30,11 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
     return f"{signed(low, digits)} to {signed(high, digits)}" if known(low, high) else UNKNOWN
 
 
+def predicted_range(low: float, high: float) -> str:
+    """A predicted range as it was written: '+15 to +25', '-0.5 to +0.5'."""
+    return interval(low, high, 0 if low == int(low) and high == int(high) else 1)
+
+
 def known(*values: float | None) -> bool:
     """Whether every value is a finite number."""
     return all(v is not None and math.isfinite(v) for v in values)

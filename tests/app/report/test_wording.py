@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from app.report.wording import counted, interval, listed, number, p_value, signed
+from app.report.wording import counted, interval, listed, number, p_value, predicted_range, signed
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,10 @@ def test_counted_noun() -> None:
         "2 blocks",
         "3 concurrencies",
     )
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"), [(15.0, 25.0, "+15 to +25"), (-0.5, 0.5, "-0.5 to +0.5"), (-5.0, 0.0, "-5 to 0")]
+)
+def test_a_prediction_is_shown_as_it_was_written(low: float, high: float, text: str) -> None:
+    assert predicted_range(low, high) == text
