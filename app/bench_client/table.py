@@ -9,16 +9,28 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from app.bench_client.accuracy import RatePoint, rates_json, rates_table
 from app.bench_client.compare import Comparison
 from app.bench_client.tools import Load
 from app.environment import ROOT
 
 RESULTS = ROOT / "loadtest" / "results"
+OWN = (
+    "## Our own stamps at rising rates (SIMULATED server)\n\n96 streams that all emit on one tick, mock and client each "
+    "on a core of its own; errors against the mock's own stamps. Where the mock itself was late by more than a gap, the "
+    "machine was disturbed and the row says nothing of the client."
+)
 HEAD = "| client | requests | TTFT mean | TPOT mean | gap p99 | output tok/s | CPU s per 100k tokens |"
 
 
-def write_table(found: Sequence[Comparison], load: Load, itl_ms: float, folder: Path = RESULTS) -> Path:
-    """Writes bench_client.md and bench_client.json; gives the path of the former."""
+def write_table(
+    found: Sequence[Comparison],
+    load: Load,
+    itl_ms: float,
+    folder: Path = RESULTS,
+    rates: Sequence[RatePoint] = (),
+) -> Path:
+    """Writes bench_client.md and bench_client.json; gives the path of the former. rates: our own accuracy."""
     folder.mkdir(parents=True, exist_ok=True)
     conditions = {
         "load": asdict(load),
@@ -27,10 +39,12 @@ def write_table(found: Sequence[Comparison], load: Load, itl_ms: float, folder: 
         "load_average": round(os.getloadavg()[0], 1),
         "machine": platform.machine(),
     }
-    data = {"simulated": True, "conditions": conditions, "clients": [asdict(c) for c in found]}
+    data: dict[str, object] = {"simulated": True, "conditions": conditions, "clients": [asdict(c) for c in found]}
+    data["rates"] = rates_json(rates)
     (folder / "bench_client.json").write_text(json.dumps(data, indent=1) + "\n")
     path = folder / "bench_client.md"
-    path.write_text(table(found, load, itl_ms, conditions["load_average"]) + "\n")
+    text = table(found, load, itl_ms, conditions["load_average"])
+    path.write_text(f"{text}\n\n{OWN}\n\n{rates_table(rates)}\n" if rates else f"{text}\n")
     return path
 
 
