@@ -78,7 +78,8 @@ class Deployment:
     def __post_init__(self) -> None:
         self._check_choices()
         self._check_ports()
-        self._check_gpus()
+        if min(self.prefill_tp, self.decode_tp) < 1 or min(self.prefill_first_gpu, self.decode_first_gpu) < 0:
+            raise UsageError("PREFILL_TP and DECODE_TP start at 1, PREFILL_FIRST_GPU and DECODE_FIRST_GPU at 0")
         for key in ("prefill_extra_args", "decode_extra_args"):
             try:
                 shlex.split(getattr(self, key))
@@ -103,14 +104,14 @@ class Deployment:
         if self.prefill_port == self.bootstrap_port:
             raise UsageError(f"PREFILL_PORT and BOOTSTRAP_PORT are both {self.prefill_port}; choose two")
 
-    def _check_gpus(self) -> None:
-        if min(self.prefill_tp, self.decode_tp) < 1 or min(self.prefill_first_gpu, self.decode_first_gpu) < 0:
-            raise UsageError("PREFILL_TP and DECODE_TP start at 1, PREFILL_FIRST_GPU and DECODE_FIRST_GPU at 0")
+    def check_placement(self) -> Deployment:
+        """The settings themselves; UsageError when roles share a GPU. A container knows one role's settings only."""
         shared = sorted(set(self.gpus("prefill")) & set(self.gpus("decode")))
         if shared and not self.host_ip:
             raise UsageError(
                 f"prefill and decode share GPU {', '.join(map(str, shared))}; move DECODE_FIRST_GPU or lower a TP size"
             )
+        return self
 
     def gpus(self, role: str) -> range:
         """Indices of the GPUs that a role uses on its host."""
@@ -132,7 +133,7 @@ def read_deployment(file: Path | None, environ: Mapping[str, str]) -> Deployment
 
 def settings_here(environ: Mapping[str, str], file: Path = Path(".env")) -> Deployment:
     """The settings that the commands use: environment over .env over defaults."""
-    return read_deployment(file, environ)
+    return read_deployment(file, environ).check_placement()
 
 
 def _read_file(file: Path) -> dict[str, str]:

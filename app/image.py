@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import tarfile
 import time
@@ -28,6 +29,8 @@ SUFFIXES = {"sglang": "", "sim": "-sim"}
 SERVICES = ("router", "loadtest")
 LOCKS = Path(".decode-ab") / "locks"
 LOCK_SCHEMA = 1
+# The classic builder paints what a step writes to its error stream.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 Say = Callable[[str], None]
 
 
@@ -154,7 +157,7 @@ def _follow(stream: Iterable[Mapping[str, Any]], say: Say, platform: str) -> str
         if "error" in event:
             raise step_fault(str(event["error"]), list(last), platform)
         image = event.get("aux", {}).get("ID", image)
-        for line in str(event.get("stream", "")).splitlines():
+        for line in _COLOUR.sub("", str(event.get("stream", ""))).splitlines():
             if line.strip():
                 last.append(line.strip())
                 say(line.rstrip())

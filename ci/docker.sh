@@ -22,8 +22,11 @@ start_engine() {
   docker info >/dev/null 2>&1 && return
   docker_work=$(mktemp -d /tmp/decode-ab-docker.XXXXXX)
   export DOCKER_HOST="unix://$docker_work/docker.sock"
-  dockerd --data-root "$docker_work/data" --exec-root "$docker_work/exec" --pidfile "$docker_work/pid" \
-    --host "$DOCKER_HOST" >"$docker_work/log" 2>&1 </dev/null &
+  # Some tests stop the daemon and start it again; they need to know how.
+  export DOCKERD_PIDFILE="$docker_work/pid"
+  export DOCKERD_COMMAND="dockerd --data-root $docker_work/data --exec-root $docker_work/exec --pidfile $DOCKERD_PIDFILE"
+  DOCKERD_COMMAND="$DOCKERD_COMMAND --host $DOCKER_HOST"
+  $DOCKERD_COMMAND >"$docker_work/log" 2>&1 </dev/null &
   for _ in $(seq 60); do
     docker info >/dev/null 2>&1 && return
     [ -d "/proc/$!" ] || break
@@ -73,5 +76,5 @@ stop_docker() {
   done
   rm -rf "$docker_work"
   docker_work=
-  unset DOCKER_HOST
+  unset DOCKER_HOST DOCKERD_PIDFILE DOCKERD_COMMAND
 }

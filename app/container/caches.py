@@ -49,7 +49,9 @@ def prepare_caches(identity: Identity, volume: Path = VOLUME, baked: Path = BAKE
         return _seed(identity.baked, baked, volume / identity.digest / VARIABLES["TRITON_CACHE_DIR"])
     except OSError as e:
         owner = f"{os.getuid()}:{os.getgid()}"
-        raise NotReadyError(f"cache volume {volume} cannot be written ({e.strerror}); chown it to {owner}") from e
+        raise NotReadyError(
+            f"cache folder {volume} cannot be written ({e.strerror}); mount a volume there, or chown it to {owner}"
+        ) from e
 
 
 def _seed(files: Mapping[str, str], baked: Path, folder: Path) -> Seeded:

@@ -66,8 +66,12 @@ def test_environment_overrides_the_file(tmp_path: Path) -> None:
 def test_settings_refuse_what_cannot_be(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / ".env").write_text(text)
     with pytest.raises(UsageError, match=said):
-        read_deployment(tmp_path / ".env", {})
+        read_deployment(tmp_path / ".env", {}).check_placement()
+
+
+def test_a_container_that_knows_one_role_only_is_not_held_to_the_other() -> None:
+    assert read_deployment(None, {"DECODE_TP": "2", "DECODE_FIRST_GPU": "2"}).gpus("decode") == range(2, 4)
 
 
 def test_roles_on_two_hosts_may_use_the_same_gpu_numbers() -> None:
-    assert Deployment(decode_first_gpu=0, host_ip="192.0.2.7").gpus("decode") == range(4)
+    assert Deployment(decode_first_gpu=0, host_ip="192.0.2.7").check_placement().gpus("decode") == range(4)

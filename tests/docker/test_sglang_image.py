@@ -47,12 +47,16 @@ def run(api: Any, real: dict[str, BuiltImage], tmp_path: Path) -> Iterator[Any]:
     """Runs the decode service of v2 with stubs in place of what the stand-in lacks; gives exit code and output."""
     made: list[str] = []
 
-    def run(environ: dict[str, str], binds: dict[str, str] | None = None, **config: Any) -> tuple[int, str]:
-        mounts = [f"{source}:{target}" for target, source in (stubs(tmp_path) | (binds or {})).items()]
+    def run(environ: dict[str, str], binds: dict[str, str] | None = None) -> tuple[int, str]:
+        mounted = stubs(tmp_path) | (binds or {})
+        memory = {"/tmp": "", "/home/lab": "", "/cache": "uid=10001"}
         host = api.create_host_config(
-            binds=mounts, read_only=True, tmpfs={"/tmp": "", "/home/lab": ""}, cap_drop=["ALL"]
+            binds=[f"{source}:{target}" for target, source in mounted.items()],
+            tmpfs={place: options for place, options in memory.items() if place not in mounted},
+            read_only=True,
+            cap_drop=["ALL"],
         )
-        one = api.create_container(real["v2"].tags[0], environment=environ, host_config=host, **config)["Id"]
+        one = api.create_container(real["v2"].tags[0], environment=environ, host_config=host)["Id"]
         made.append(one)
         api.start(one)
         code = int(api.wait(one)["StatusCode"])
@@ -61,6 +65,13 @@ def run(api: Any, real: dict[str, BuiltImage], tmp_path: Path) -> Iterator[Any]:
     yield run
     for one in made:
         api.remove_container(one, force=True, v=True)
+
+
+@pytest.fixture
+def volume(api: Any) -> Iterator[str]:
+    name = str(api.create_volume(f"{REPOSITORY}-cache")["Name"])
+    yield name
+    api.remove_volume(name)
 
 
 def stubs(folder: Path) -> dict[str, str]:
@@ -96,6 +107,7 @@ def test_gate_in_the_image_refuses_what_does_not_fit(
     standin: Deployment, real: dict[str, BuiltImage], tmp_path: Path
 ) -> None:
     context = tmp_path / "context"
+    context.mkdir()
     for name in NEEDED:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, context / name)
     text = (ROOT / "kernels/variants/v2.yaml").read_text().replace("name: v2", "name: huge")
@@ -115,16 +127,10 @@ def test_decode_becomes_the_server_with_its_whole_command(run: Any) -> None:
 
 
 def test_caches_are_seeded_in_an_empty_volume_and_kept_in_a_used_one(
-    api: Any, run: Any, real: dict[str, BuiltImage]
+    volume: str, run: Any, real: dict[str, BuiltImage]
 ) -> None:
     count = len(real["v2"].identity.baked)
-    volume = api.create_volume(f"{REPOSITORY}-cache")["Name"]
-    try:
-        first, second = (run({SELECTOR: "triton"}, {"/cache": volume})[1] for _ in range(2))
-    finally:
-        for container in api.containers(all=True, filters={"volume": volume}):
-            api.remove_container(container["Id"], force=True)
-        api.remove_volume(volume)
+    first, second = (run({SELECTOR: "triton"}, {"/cache": volume})[1] for _ in range(2))
     assert f"Seeded(copied={count}, kept=0, replaced=0)" in first
     assert f"Seeded(copied=0, kept={count}, replaced=0)" in second
     assert second.rstrip().endswith(str(count))
