@@ -155,7 +155,8 @@ def foretold(predictions: Iterable[Prediction]) -> str:
 def prediction_sentence(prediction: Prediction) -> str:
     """'C=96: predicted +15 to +25 %, found -8.0 to -6.1 %: refuted'."""
     found = f"found {interval(*prediction.found)} %" if prediction.found else "no interval"
-    return f"C={prediction.concurrency}: predicted {predicted_range(*prediction.predicted)} %, {found}: {prediction.outcome}"
+    foreseen = predicted_range(*prediction.predicted)
+    return f"C={prediction.concurrency}: predicted {foreseen} %, {found}: {prediction.outcome}"
 
 
 def hypothesis_outcome(predictions: Iterable[Prediction]) -> str:
