@@ -12,7 +12,7 @@ import sys
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -153,8 +153,8 @@ class StreamClient:
         """Sends one exchange on its slot's connection; `exchange.done` is set at its end, faults are marked in it."""
         self._loop.call_soon_threadsafe(self._begin, exchange)
 
-    def open(self, slots: int) -> None:
-        """Opens the connections of slots 0..slots-1 ahead of their first request."""
+    def open(self, slots: Iterable[int]) -> None:
+        """Opens the connections of slots ahead of their first request."""
         self._loop.call_soon_threadsafe(self._open_all, slots)
 
     def cut(self) -> None:
@@ -231,8 +231,8 @@ class StreamClient:
         self._idle[slot] = connection
         return connection
 
-    def _open_all(self, slots: int) -> None:
-        for slot in range(slots):
+    def _open_all(self, slots: Iterable[int]) -> None:
+        for slot in slots:
             if slot not in self._idle:
                 self._spawn(self._connect(slot, lambda error: None))
 

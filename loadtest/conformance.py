@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from loadtest.carrier import PATHS, request_body
 from loadtest.client import Exchange, StreamClient, http_request
-from loadtest.driver import PATHS, request_body
 from loadtest.order import Api, StartOrder
 from loadtest.prompts import Prompt, PromptList
 from loadtest.recorder import Sent, row_of

@@ -111,7 +111,11 @@ class Rows:
 
 def write_rows(folder: Path, rows: Sequence[Row]) -> Path:
     """Writes rows.parquet in one piece: a reader sees the whole file or none."""
-    table = table_of(rows)
+    return write_table(folder, table_of(rows))
+
+
+def write_table(folder: Path, table: pa.Table) -> Path:
+    """Writes a rows table as rows.parquet, in one piece."""
     target = folder / ROWS
     part = folder / f"{ROWS}.part"
     try:

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from locust.runners import MasterRunner, WorkerRunner
+
 from app.errors import LabError
+from loadtest.carrier import Carrier
 from loadtest.cells import write_cells
+from loadtest.distributed import Carriers, Worker
 from loadtest.driver import Driver
 from loadtest.feed import feed_locust, look_at
 from loadtest.live import Live
@@ -37,9 +41,12 @@ class Session:
     def __init__(self, environment: Any, make_order: Callable[[], StartOrder]) -> None:
         self._environment, self._make_order = environment, make_order
         self.driver: Driver | None = None
+        self._carrier: Carrier | None = None
+        runner = environment.runner
+        self._worker = Worker(runner) if isinstance(runner, WorkerRunner) else None
         self.last_folder: Path | None = None
         self.error = ""
-        self._shown: tuple[Driver, Live] | None = None
+        self._shown: tuple[Driver, Live, Carrier | None] | None = None
         self._intervals: tuple[float, list[dict[str, Any]]] = (0.0, [])
         environment.stop_timeout = environment.stop_timeout or STOP_TIMEOUT_S
         environment.events.test_stopping.add_listener(lambda **_: self._stop())
@@ -58,19 +65,24 @@ class Session:
             return None
         # While draining nobody is sent away: the users end by themselves.
         users = concurrency or runner.target_user_count
+        if self._carrier is None and concurrency:
+            # Every worker gets as many users as the largest share of slots: users only carry what slots allow.
+            users = -(-concurrency // runner.worker_count) * runner.worker_count
         return users, min(users, MAX_SPAWN_RATE)
 
     def send_next(self) -> bool:
         """One request of one user; False when the run is over."""
-        return self.driver is not None and self.driver.send_next()
+        if self._worker is not None:
+            return self._worker.send_next()
+        return self._carrier is not None and self._carrier.send_next()
 
     def view(self) -> dict[str, Any]:
         """What the live page shows of the present run, or of the last one."""
         if self._shown is None:
             return _EMPTY | {"error": self.error}
-        driver, live = self._shown
+        driver, live, carrier = self._shown
         order, course, now = driver.order, driver.course, time.monotonic_ns()
-        health = driver.client.meter.health(now - LAG_SPAN_NS, now)
+        health = None if carrier is None else carrier.client.meter.health(now - LAG_SPAN_NS, now)
         return {
             "variant": order.variant,
             "control": order.control,
@@ -81,9 +93,9 @@ class Session:
             "proof": proof_text(driver.identity),
             "phase": course.phase if course else "begin",
             "concurrency": course.concurrency if course else 0,
-            "in_flight": driver.slots.in_flight,
-            "lag_p99_ms": _number(health.loop_lag_p99_ms),
-            "cpu_share": _number(health.cpu_share),
+            "in_flight": driver.seen.in_flight,
+            "lag_p99_ms": health and _number(health.loop_lag_p99_ms),
+            "cpu_share": health and _number(health.cpu_share),
             "levels": live.levels(course),
             "trace": live.trace(),
             "intervals": self._intervals_of(order),
@@ -93,11 +105,16 @@ class Session:
     def _begin(self) -> bool:
         self.error = ""
         try:
-            driver = Driver(self._make_order())
-            live = Live(driver.order)
-            driver.on_sent = lambda sent: self._show(live, sent)
-            driver.on_second = lambda: _tick_live(driver, live)
-            self.driver, self._shown = driver, (driver, live)
+            order, runner = self._make_order(), self._environment.runner
+            live = Live(order)
+            if isinstance(runner, MasterRunner):
+                self._carrier, driver = None, Driver(order, Carriers(runner, order))
+            else:
+                self._carrier = carrier = Carrier(order)
+                carrier.on_sent = lambda sent: self._show(live, sent)
+                driver = Driver(order, carrier)
+                driver.on_second = lambda: _tick_live(driver, carrier, live)
+            self.driver, self._shown = driver, (driver, live, self._carrier)
             driver.begin()
         except LabError as e:
             self._fail(str(e))
@@ -115,7 +132,7 @@ class Session:
             self.driver.stop("stopped before its window ended")
 
     def _finish(self) -> None:
-        driver, self.driver = self.driver, None
+        driver, self.driver, self._carrier = self.driver, None, None
         if driver is None:
             return
         try:
@@ -160,11 +177,11 @@ def proof_text(identity: dict[str, Any]) -> str:
     return " ".join(str(part) for part in parts if part)
 
 
-def _tick_live(driver: Driver, live: Live) -> None:
+def _tick_live(driver: Driver, carrier: Carrier, live: Live) -> None:
     if driver.course is not None:
         now = time.monotonic_ns()
-        lag = driver.client.meter.health(now - 10**9, now).loop_lag_max_ms
-        live.tick(driver.slots.in_flight, driver.in_flight, driver.course, 0.0 if lag != lag else lag)
+        lag = carrier.client.meter.health(now - 10**9, now).loop_lag_max_ms
+        live.tick(driver.seen.in_flight, carrier.in_flight, driver.course, 0.0 if lag != lag else lag)
 
 
 def _number(value: float) -> float | None:

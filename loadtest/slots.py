@@ -26,8 +26,10 @@ class Slots:
     When a level has fewer slots than the last one, nothing is sent until enough requests have ended by themselves.
     """
 
-    def __init__(self) -> None:
-        self.concurrency = 0
+    def __init__(self, worker: int = 0, workers: int = 1) -> None:
+        # Of several workers each hands out every workers-th slot, so that together they never exceed the level.
+        self._worker, self._workers = worker, workers
+        self.concurrency = self.limit = 0
         self.closed = False
         self.held: set[int] = set()
         self._free: list[int] = []
@@ -44,7 +46,9 @@ class Slots:
         """Begins a level; its sequences start at 0."""
         self.concurrency = concurrency
         self._sequences = {}
-        self._free = [s for s in range(concurrency) if s not in self.held]
+        own = range(self._worker, concurrency, self._workers)
+        self.limit = len(own)
+        self._free = [s for s in own if s not in self.held]
         self._fresh = set(self._free)
         self._grant()
 
@@ -61,7 +65,7 @@ class Slots:
     def release(self, slot: int) -> None:
         """Returns a slot."""
         self.held.discard(slot)
-        if slot < self.concurrency:
+        if slot < self.concurrency and slot % self._workers == self._worker:
             heapq.heappush(self._free, slot)
         self._grant()
 
@@ -72,7 +76,7 @@ class Slots:
             self._waiting.popleft().set(None)
 
     def _grant(self) -> None:
-        while self._waiting and self._free and len(self.held) < self.concurrency and not self.closed:
+        while self._waiting and self._free and len(self.held) < self.limit and not self.closed:
             slot = heapq.heappop(self._free)
             self.held.add(slot)
             sequence = self._sequences.get(slot, 0)

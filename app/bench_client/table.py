@@ -17,8 +17,8 @@ from app.environment import ROOT
 RESULTS = ROOT / "loadtest" / "results"
 OWN = (
     "## Our own stamps at rising rates (SIMULATED server)\n\n96 streams that all emit on one tick, mock and client each"
-    " on a core of its own; errors against the mock's own stamps. Where the mock itself was late by more than a gap, the"
-    " machine was disturbed and the row says nothing of the client."
+    " on a core of its own; errors against the mock's own stamps. Where the mock itself was late by more than a gap,"
+    " the machine was disturbed and the row says nothing of the client."
 )
 HEAD = "| client | requests | TTFT mean | TPOT mean | gap p99 | output tok/s | CPU s per 100k tokens |"
 

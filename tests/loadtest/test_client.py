@@ -14,8 +14,8 @@ import gevent
 import pytest
 
 from app.errors import UsageError
+from loadtest.carrier import request_body
 from loadtest.client import Exchange, StreamClient, http_request
-from loadtest.driver import request_body
 from loadtest.framing import deframe
 from loadtest.order import StartOrder
 from loadtest.recorder import reply_of
@@ -86,7 +86,7 @@ def test_two_hundred_streams_are_open_at_once(mock_url: str, client_of: ClientOf
 
 def test_connections_opened_ahead_are_used(mock_url: str, client_of: ClientOf) -> None:
     client = client_of(mock_url)
-    client.open(4)
+    client.open(range(4))
     gevent.sleep(0.5)
     opened = dict(client._idle)
     run(client, *[exchange(mock_url, slot, tokens=2) for slot in range(4)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -150,3 +151,28 @@ def test_open_loop_keeps_its_schedule_and_counts_from_it(mock_url: str, tmp_path
     assert len(rows) == pytest.approx(20 * 4.5, rel=0.4)
     assert (rows.sent_ns >= rows.scheduled_ns).all()
     assert peak(rows.sent_ns, rows.ended_ns) < 20
+
+
+def test_two_workers_share_the_slots_of_one_start(mock_url: str, tmp_path: Path) -> None:
+    order_for(mock_url, tmp_path).write(tmp_path / "order.json")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = str(s.getsockname()[1])
+    worker = [sys.executable, "-m", "locust", "-f", "loadtest/locustfile.py", "--worker", "--master-port", port]
+    workers = [subprocess.Popen(worker, cwd=ROOT, stderr=subprocess.DEVNULL) for _ in range(2)]
+    try:
+        master = ["--master", "--master-bind-port", port, "--expect-workers", "2", "--host", mock_url]
+        done = locust(*master, "--decode-ab-order", str(tmp_path / "order.json"))
+        assert done.returncode == 0, done.stderr
+    finally:
+        for one in workers:
+            one.terminate()
+            one.wait()
+    rows = read_rows(tmp_path)
+    assert set(rows.error_kind) == {""}
+    assert set(rows.worker.tolist()) == {0, 1}
+    assert peak(rows.sent_ns, rows.ended_ns) == 6
+    assert len(set(rows.prompt_sha256)) == len(rows)
+    plan = Plan(1, {"v1": "pinned"}, (2, 3, 6), blocks=4, window=RULES, delta=0.2)
+    cells = measure(Start(3, 1, "v1", (3, 6, 2)), rows, read_load(tmp_path), plan)
+    assert [(c.concurrency, c.reasons) for c in cells] == [(3, ()), (6, ()), (2, ())]

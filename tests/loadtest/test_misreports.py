@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loadtest.carrier import PATHS, request_body
 from loadtest.cells import Cell
 from loadtest.client import Exchange, StreamClient, http_request
-from loadtest.driver import PATHS, request_body
 from loadtest.order import Api, StartOrder
 from loadtest.plan import Lengths, Plan, Start
 from loadtest.prompts import Prompt, PromptList
