@@ -15,8 +15,6 @@ from loadtest.rows import Row
 from loadtest.slots import Lease
 from loadtest.sse import Stream, parse_stream
 
-# Bytes of responses kept unparsed; beyond it the oldest are turned into rows between levels.
-RAW_LIMIT = 1 << 30
 GLANCE_READS = 5
 _CHUNK_HEAD = re.compile(rb"[0-9a-fA-F]+\r\n")
 _CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -34,38 +32,26 @@ class Sent:
 
 
 class Recorder:
-    """Holds what was sent; `rows` parses it."""
+    """Holds what was sent, some 400 bytes a token; `rows` parses it when the load is over."""
 
     def __init__(self, worker: int = 0) -> None:
         self._worker = worker
-        self._unparsed: list[Sent] = []
-        self._rows: list[Row] = []
-        self.raw_bytes = 0
+        self._sent: list[Sent] = []
 
     def __len__(self) -> int:
-        return len(self._unparsed) + len(self._rows)
+        return len(self._sent)
 
     def add(self, sent: Sent) -> None:
         """Keeps a finished request."""
-        self._unparsed.append(sent)
-        self.raw_bytes += sent.exchange.size
-
-    def relieve(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Parses what is kept when it has grown past the limit; meant for the pause between two windows."""
-        if self.raw_bytes > RAW_LIMIT:
-            self._parse(sleep)
+        self._sent.append(sent)
 
     def rows(self, sleep: Callable[[float], None] = time.sleep) -> list[Row]:
-        """A row for every request so far, in sending order; sleep(0) yields between requests."""
-        self._parse(sleep)
-        return sorted(self._rows, key=lambda r: (r.sent_ns, r.user))
-
-    def _parse(self, sleep: Callable[[float], None]) -> None:
-        batch, self._unparsed = self._unparsed, []
-        for sent in batch:
-            self._rows.append(row_of(sent, self._worker))
-            self.raw_bytes -= sent.exchange.size
+        """A row for every request, in sending order; sleep(0) lets others run between requests."""
+        rows = []
+        for sent in self._sent:
+            rows.append(row_of(sent, self._worker))
             sleep(0)
+        return sorted(rows, key=lambda r: (r.sent_ns, r.user))
 
 
 def row_of(sent: Sent, worker: int = 0) -> Row:
