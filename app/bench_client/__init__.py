@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 from app.bench_client.accuracy import measure_rates
-from app.bench_client.compare import Comparison, compare_clients
+from app.bench_client.compare import ITL_MS, LOAD, Comparison, compare_clients
 from app.bench_client.mock import check_conformance, clocked_mock
 from app.bench_client.table import write_table
 
-__all__ = ["Comparison", "check_conformance", "clocked_mock", "compare_clients", "measure_rates", "write_table"]
+__all__ = [
+    "Comparison",
+    "bench_clients",
+    "check_conformance",
+    "clocked_mock",
+    "compare_clients",
+    "measure_rates",
+    "write_table",
+]
+
+
+def bench_clients(say: Callable[[str], None] = lambda text: None) -> Path:
+    """Measures all clients and our own stamps at rising rates; gives the path of the committed table."""
+    found = compare_clients(say=say)
+    return write_table(found, LOAD, ITL_MS, rates=measure_rates(say=say))

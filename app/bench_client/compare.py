@@ -20,6 +20,7 @@ from app.bench_client.tools import TOOLS, Load, Reported, Tool
 from app.errors import LabError, LoadError
 
 LOAD = Load(streams=96, requests=192, prompt_tokens=64, output_tokens=200)
+ITL_MS = 20.0
 RUN_S = 180.0
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -42,7 +43,7 @@ class Comparison:
 def compare_clients(
     tools: Sequence[Tool] = (OURS, *TOOLS),
     load: Load = LOAD,
-    itl_ms: float = 20.0,
+    itl_ms: float = ITL_MS,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Comparison]:
     """Each client in turn, on one mock; a client that cannot be installed or fails is a row that says so."""
