@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -47,7 +47,7 @@ class Inputs:
     extra_indices: torch.Tensor | None
     extra_topk_length: torch.Tensor | None
 
-    def arguments(self) -> dict[str, torch.Tensor | None]:
+    def arguments(self) -> dict[str, Any]:
         """As keyword arguments."""
         return {name: getattr(self, name) for name in self.__slots__}
 
@@ -68,6 +68,34 @@ def make_inputs(case: Case, device: torch.device | str = "cpu") -> Inputs:
         if case.sink == "mixed":
             sink[0::3], sink[1::3] = torch.inf, -torch.inf
     return Inputs(q, cache, indices, length, sink, extra_cache, extra_indices, extra_length)
+
+
+def timed_inputs(case: Case, sets: int, device: torch.device | str) -> list[Inputs]:
+    """Several input sets of one case over the same caches, drawn at random from the whole pool, to be used in turn."""
+    draw = torch.Generator(device).manual_seed(case.seed)
+    cache = _filled_cache(case.pool, case.page, draw)
+    extra_cache = _filled_cache(case.pool, case.extra_page, draw) if case.extra else None
+    return [_timed_set(case, cache, extra_cache, draw) for _ in range(sets)]
+
+
+def _timed_set(case: Case, cache: torch.Tensor, extra_cache: torch.Tensor | None, draw: torch.Generator) -> Inputs:
+    def entries(count: int) -> torch.Tensor:
+        shape = (case.batch, 1, count)
+        return torch.randint(0, case.pool, shape, generator=draw, device=draw.device, dtype=torch.int32)
+
+    q = torch.randn((case.batch, 1, case.heads, HEAD_DIM), generator=draw, device=draw.device).to(torch.bfloat16)
+    sink = torch.randn(case.heads, generator=draw, device=draw.device)
+    length = _lengths(case, case.topk, draw)
+    if extra_cache is None:
+        return Inputs(q, cache, entries(case.topk), length, sink, None, None, None)
+    extra_length = _lengths(case, case.extra, draw)
+    return Inputs(q, cache, entries(case.topk), length, sink, extra_cache, entries(case.extra), extra_length)
+
+
+def _filled_cache(pool: int, page: int, draw: torch.Generator) -> torch.Tensor:
+    cache = empty_cache(-(-pool // page), page, draw.device)
+    values = torch.randn((pool, HEAD_DIM), generator=draw, device=draw.device)
+    return pack(quantise(values), page, cache)
 
 
 def _cache(case: Case, page: int, indices: torch.Tensor, draw: torch.Generator) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """Sparse MLA decode over a paged FP8 cache (DeepSeek-V4 geometry) as one Triton launch: two caches, lengths, sink, LSE.
 
-Drop-in for SGLang's flash_mla_sm120_triton.py: same public function, and no import beyond torch, triton and the standard library.
+Drop-in for SGLang's flash_mla_sm120_triton.py: same public function, nothing imported but torch, triton and the standard library.
 """
 
 from __future__ import annotations
@@ -230,6 +230,7 @@ def _merge_kernel(
     used = tl.maximum(tl.cdiv(end, chunk), 1)
     if EARLY:
         tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     if used > 1:
         heads_at = head + tl.arange(0, 1)
         _merge(
@@ -294,6 +295,7 @@ def _sparse_mla_decode_kernel(
     SINK_IN_LSE: tl.constexpr,
     FUSED: tl.constexpr,
     EARLY: tl.constexpr,
+    CHAINED: tl.constexpr,
     BLOCK_H: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):
@@ -304,6 +306,9 @@ def _sparse_mla_decode_kernel(
     split = tl.program_id(1)
     heads_at = head_block * BLOCK_H + tl.arange(0, BLOCK_H)
     head_mask = heads_at < HEADS
+    if CHAINED:
+        # Launched before the kernel ahead has ended: nothing may be read or written until it has.
+        tl.extra.cuda.gdc_wait()
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
 
@@ -379,7 +384,7 @@ def _sparse_mla_decode_kernel(
                 tl.store(counter, 0)
                 _merge(
                     out_at, lse_at, sink_ptr, part_ptr, part_lse_ptr, first, HEADS, heads_at, head_mask, used,
-                    HAS_SINK, SINK_IN_LSE, 4, 256,
+                    HAS_SINK, SINK_IN_LSE, 2, 256,
                 )  # fmt: skip
 
 
@@ -392,9 +397,10 @@ class Choice(NamedTuple):
     per_sm: int = 2
     max_registers: int = 0
     merge: str = "fused"
-    block_h: int = 16
 
 
+# The height of the tensor core's tile: more heads a program would spill, fewer are padded to it.
+BLOCK_H = 16
 _MAX_COUNTERS = 16384
 _COUNTERS: dict[tuple[torch.device, int], torch.Tensor] = {}
 
@@ -495,8 +501,7 @@ def sparse_mla_decode(
     arch, sms = _device_facts(q.device)
     tokens = index.shape[1] + (extra_index.shape[1] if has_extra else 0)
     choice = choice or tuned_choice(arch, heads, batch, tokens)
-    block_h = choice.block_h if choice else 16
-    head_blocks = triton.cdiv(heads, block_h)
+    head_blocks = triton.cdiv(heads, BLOCK_H)
     if splits is None:
         splits = split_count(batch * head_blocks, tokens, sms * (choice.per_sm if choice else 2))
     tile = choice.block_t if choice else 16
@@ -508,13 +513,15 @@ def sparse_mla_decode(
         part_lse = torch.empty((batch, splits, heads), dtype=torch.float32, device=q.device)
         counters = _counters(q.device)
     kernel, config = _sparse_mla_decode_kernel, {}
-    fused = choice is None or choice.merge == "fused"
-    early = not fused and choice.merge == "early"
+    merge = choice.merge if choice else "fused"
+    fused, early, chained = merge == "fused", merge in ("early", "chained"), merge == "chained"
     if choice is not None:
         kernel = _sparse_mla_decode_kernel.fn
         config = {"BLOCK_T": choice.block_t, "num_warps": choice.num_warps, "num_stages": choice.num_stages}
         if choice.max_registers:
             config["maxnreg"] = choice.max_registers
+        if chained:
+            config["launch_pdl"] = True
     kernel[(batch * head_blocks, splits)](
         q,
         out,
@@ -557,7 +564,8 @@ def sparse_mla_decode(
         SINK_IN_LSE=sink_in_lse,
         FUSED=fused,
         EARLY=early,
-        BLOCK_H=block_h,
+        CHAINED=chained,
+        BLOCK_H=BLOCK_H,
         **config,
     )
     if splits > 1 and not fused:
