@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -111,9 +110,7 @@ def check(
     except ToolchainError as error:
         raise NotReadyError(str(error)) from error
     job = _Job(arch, geometry or default_geometry(), chain, signatures)
-    with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(_build, v, base, job) for v in (variant, control) if v]
-        built, against = both[0].result(), both[1].result() if control else _Build()
+    built, against = _build(variant, base, job), _build(control, base, job) if control else _Build()
     findings = list(_own_findings(built))
     if control and against.fault:
         findings.append(Finding("refuse", f"its control {control.name} cannot be built: {against.fault}"))

@@ -131,19 +131,27 @@ def compile_all(
     chain = toolchain or installed_toolchain()
     text = extract_kernel(source, kernel)
 
-    def one(job: tuple[Config, Signature]) -> Resources:
-        config, use = job
-        arguments, constants = use.bind(source, geometry, config)
-        request = {
-            "source": text, "kernel": kernel, "arguments": arguments, "constants": constants, "arch": arch,
-            "options": use.options(source, config),
-        }  # fmt: skip
-        answer = _answer(request, chain)
-        dropped = answer.pop("error_kind", "") in DROPPED_SILENTLY
-        return Resources(config, arch, chain.version, use.use, dropped=dropped, **answer)
-
+    jobs = [(config, use) for config in configs for use in signature.uses]
+    # Requests are made one after the other: CPython 3.11 loses count when two threads build syntax trees at once.
+    requests = [_request(source, text, kernel, config, use, arch, geometry) for config, use in jobs]
     with ThreadPoolExecutor(PROCESSES) as pool:
-        return list(pool.map(one, [(config, use) for config in configs for use in signature.uses]))
+        answers = list(pool.map(lambda request: _answer(request, chain), requests))
+    return [_resources(config, use, arch, chain, answer) for (config, use), answer in zip(jobs, answers, strict=True)]
+
+
+def _request(
+    source: str, text: str, kernel: str, config: Config, use: Signature, arch: int, geometry: Geometry
+) -> dict[str, Any]:
+    arguments, constants = use.bind(source, geometry, config)
+    return {
+        "source": text, "kernel": kernel, "arguments": arguments, "constants": constants, "arch": arch,
+        "options": use.options(source, config),
+    }  # fmt: skip
+
+
+def _resources(config: Config, use: Signature, arch: int, chain: Toolchain, answer: dict[str, Any]) -> Resources:
+    dropped = answer.pop("error_kind", "") in DROPPED_SILENTLY
+    return Resources(config, arch, chain.version, use.use, dropped=dropped, **answer)
 
 
 def _answer(request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
