@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from app.errors import BuildError, GateError, LabError, NotReadyError, UsageError
@@ -42,21 +43,33 @@ FAULTS: tuple[tuple[str, str], ...] = (
 )
 # Exit codes of `python -m app.container` inside a build step.
 STEP_CODES: dict[int, type[LabError]] = {2: UsageError, 3: GateError}
+# What a daemon that was told to stop says of the steps it drops.
+_GOING = re.compile(
+    r"libnetwork|shutting down|ttrpc: closed|client connection is closing|containerd\.sock|context canceled"
+)
 _STEP = re.compile(r"returned a non-zero code: (\d+)")
 
 
 def connect() -> DockerClient:
     """A client of the daemon that DOCKER_HOST names; NotReadyError when none answers."""
-    import docker
+    import requests
     from docker.errors import DockerException
 
     where = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     try:
-        client = docker.from_env(timeout=API_TIMEOUT_S)
+        client = _client(where)
         client.ping()
-    except DockerException as e:
+    except (DockerException, requests.RequestException) as e:
         raise NotReadyError(f"no Docker daemon answers at {where}; start it, or set DOCKER_HOST ({_short(e)})") from e
     return client
+
+
+@lru_cache(maxsize=1)
+def _client(_where: str) -> DockerClient:
+    # One for all, since each holds its connections open; it outlives a restart of the daemon.
+    import docker
+
+    return docker.from_env(timeout=API_TIMEOUT_S)
 
 
 @contextlib.contextmanager
@@ -84,6 +97,10 @@ def explained(text: str, platform: str) -> str:
 
 def step_fault(text: str, last_lines: list[str], platform: str) -> LabError:
     """The error behind a failed build step: what the lab's own step said, else what the daemon says."""
+    if _GOING.search(text):
+        return NotReadyError(
+            f"the Docker daemon is going down ({_short(text)}); start it and run the same command again"
+        )
     code = _STEP.search(text)
     said = next(
         (line.removeprefix("decode-ab: ") for line in reversed(last_lines) if line.startswith("decode-ab: ")), ""

@@ -175,7 +175,7 @@ def _stamp(client: DockerClient, image: str, labels: Mapping[str, str]) -> str:
 
 
 def _split(tag: str) -> tuple[str, str]:
-    repository, _, name = tag.partition(":")
+    repository, _, name = tag.rpartition(":")
     return repository, name
 
 

@@ -30,7 +30,7 @@ PLAN = Plan(
     blocks=2,
     design="single",
     lengths=Lengths(64, 32),
-    window=WindowRules(settle_s=2.0, window_s=20.0, fill_timeout_s=200.0),
+    window=WindowRules(settle_s=2.0, window_s=20.0, fill_timeout_s=40.0),
     time_scale=4.0,
 )
 
