@@ -8,6 +8,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -69,7 +70,7 @@ def conditions(command: list[str], read_bytes_per_s: float) -> dict[str, str | f
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": shlex.join(command),
         "read_tb_per_s": round(read_bytes_per_s / 1e12, 3),
-        "method": "CUDA graph over input sets in turn, over 130 MB in all (192 sets at most), cold L2; median of 9 replays",
+        "method": "CUDA graph over input sets in turn, 130 MB in all (192 sets at most), cold L2; median of 9",
     }
 
 
@@ -140,7 +141,7 @@ def main(argv: list[str] | None = None) -> None:
         jobs = [(name, path, case) for name, path in variants for case in cases]
         for message in filter(None, pool.imap_unordered(compile_case, jobs)):
             print(message, flush=True)
-    providers = [partial(variant_file, name, path) for name, path in variants]
+    providers: list[Callable[[], Provider]] = [partial(variant_file, name, path) for name, path in variants]
     if options.flashmla:
         providers.insert(0, flashmla(options.flashmla))
     for case in cases:
@@ -151,7 +152,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def compile_case(job: tuple[str, Path, Case]) -> str:
-    """Run one variant once on a case with a small pool, so that its code is in Triton's cache; a message where that fails."""
+    """Run one variant once, on a small pool, so that its code is in Triton's cache; a message where that fails."""
     name, path, case = job
     try:
         variant_file(name, path).call(timed_inputs(replace(case, pool=4096), 1, "cuda")[0])

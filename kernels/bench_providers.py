@@ -61,8 +61,8 @@ def variant_file(name: str, path: Path) -> Provider:
 
 
 def flashmla(library: Path) -> Callable[[], Provider]:
-    """FlashMLA's CUDA kernel out of sglang-kernel's flashmla_ops library; each call of the result has fresh scheduler data."""
-    torch.ops.load_library(str(library))
+    """FlashMLA's CUDA kernel out of sglang-kernel's flashmla_ops library; the result makes fresh scheduler data."""
+    torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
     operator = torch.ops.sgl_kernel.sparse_decode_fwd.default
 
     def provider() -> Provider:

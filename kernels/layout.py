@@ -1,4 +1,4 @@
-"""The paged FP8 cache of DeepSeek-V4: per token 448 e4m3 values and 64 bf16 values, with UE8M0 scales at the end of the page."""
+"""The paged FP8 cache of DeepSeek-V4: per token 448 e4m3 and 64 bf16 values, UE8M0 scales at the end of the page."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def page_stride(page_size: int) -> int:
 
 
 def quantise(values: torch.Tensor) -> Tokens:
-    """Tokens of values [N, 512]: per group of 64 the smallest power of two that brings the group within e4m3's range."""
-    groups = values[:, :NOPE_DIM].double().unflatten(1, (GROUPS, GROUP))
+    """Tokens of values [N, 512]: per group of 64 the least power of two that brings the group within e4m3's range."""
+    groups = values[:, :NOPE_DIM].double().reshape(-1, GROUPS, GROUP)
     exponent = torch.ceil(torch.log2(groups.abs().amax(-1).clamp(min=2.0**-110) / E4M3_MAX))
     nope = (groups / torch.exp2(exponent).unsqueeze(-1)).float().to(torch.float8_e4m3fn)
     return Tokens(nope.flatten(1), (exponent + SCALE_BIAS).to(torch.uint8), values[:, NOPE_DIM:].to(torch.bfloat16))
@@ -44,12 +44,12 @@ def dequantise(tokens: Tokens) -> torch.Tensor:
     """The exact values [N, 512] as float64. Scale code 0 is 2^-127 and 255 is NaN, as in the OCP UE8M0 format."""
     scale = torch.exp2(tokens.scales.double() - SCALE_BIAS)
     scale[tokens.scales == 255] = torch.nan
-    nope = tokens.nope.double().unflatten(1, (GROUPS, GROUP)) * scale.unsqueeze(-1)
+    nope = tokens.nope.double().reshape(-1, GROUPS, GROUP) * scale.unsqueeze(-1)
     return torch.cat([nope.flatten(1), tokens.rope.double()], 1)
 
 
 def empty_cache(pages: int, page_size: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """An uninitialised cache [pages, page_size, 1, 584] uint8, a view that skips the padding: stride(0) is the page stride."""
+    """An uninitialised cache [pages, page_size, 1, 584] uint8, a view without the padding: stride(0) is the page's."""
     raw = torch.empty((pages, page_stride(page_size)), dtype=torch.uint8, device=device)
     return raw[:, : page_size * TOKEN_BYTES].view(pages, page_size, 1, TOKEN_BYTES)
 

@@ -1,27 +1,30 @@
 """Sparse MLA decode over a paged FP8 cache (DeepSeek-V4 geometry) as one Triton launch: two caches, lengths, sink, LSE.
 
-Drop-in for SGLang's flash_mla_sm120_triton.py: same public function, nothing imported but torch, triton and the standard library.
+Drop-in for SGLang's flash_mla_sm120_triton.py: same public function; imports torch, triton and the standard library.
 """
+
+# Device code is typed by Triton, not by Python.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, assignment, no-any-return"
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-# Choices made offline, by architecture: rows [heads, batch, tokens, BLOCK_T, num_warps, num_stages, programs per SM], the
-# first three being upper bounds (0: none), the first row that fits ruling. Empty: the autotune list below rules.
-TUNED = {}
+# Choices made offline, by architecture: rows [heads, batch, tokens, then the fields of Choice], the first three being
+# upper bounds (0: none) and the first row that fits ruling. Empty: the autotune list below rules, other fields default.
+TUNED: dict[str, list[list[Any]]] = {}
 
 FLOOR = tl.constexpr(-3.0e38)
 LOG2E = tl.constexpr(1.4426950408889634)
 COMPUTE = tl.constexpr(tl.bfloat16)
 MAX_SPLITS = tl.constexpr(64)
 
-# e4m3 has no direct conversion to bf16 before sm_100; through f16 and f32 it is exact and takes five instructions a pair.
+# e4m3 has no direct conversion to bf16 before sm_100; through f16 and f32 it is exact, five instructions a pair.
 _UPCAST = tl.constexpr(
     """{
     .reg .b16 p0, p1, e0, e1, e2, e3;
@@ -101,7 +104,7 @@ def _live(len_ptr, row, topk, HAS_LENGTH: tl.constexpr):
 @triton.jit
 def _extent(length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH: tl.constexpr, HAS_EXTRA: tl.constexpr,
             HAS_EXTRA_LENGTH: tl.constexpr):  # fmt: skip
-    """Live entries of the first list, and the end of the live part of both laid end to end (the second starts at topk)."""
+    """Live entries of the first list, and the end of the live part of both end to end (the second starts at topk)."""
     n_main = _live(length_ptr, row, topk, HAS_LENGTH)
     end = n_main
     if HAS_EXTRA:
@@ -132,7 +135,7 @@ def _store_chunks(ptr, acc, factor, mask):
 
 @triton.jit
 def _finish(sink_ptr, lse2, heads_at, head_mask, HAS_SINK: tl.constexpr, SINK_IN_LSE: tl.constexpr):
-    """The share of the output that the sink leaves, and the natural-log LSE to report, from the base-2 LSE of the keys."""
+    """The share of the output that the sink leaves and the natural-log LSE to report, from the keys' base-2 LSE."""
     share = tl.where(lse2 == float("-inf"), 0.0, 1.0)
     lse = lse2
     if HAS_SINK:
@@ -224,9 +227,7 @@ def _merge_kernel(
     """One program: one head of one row, out of the partial results of its splits."""
     head = tl.program_id(0) % heads
     row = (tl.program_id(0) // heads).to(tl.int64)
-    _, end = _extent(
-        length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH
-    )
+    _, end = _extent(length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH)
     used = tl.maximum(tl.cdiv(end, chunk), 1)
     if EARLY:
         tl.extra.cuda.gdc_wait()
@@ -324,9 +325,7 @@ def _sparse_mla_decode_kernel(
     for g in tl.static_range(8):
         q = q + (_load_q(q_at, head_mask, g),)
         acc = acc + (tl.zeros((BLOCK_H, 64), tl.float32),)
-    n_main, end = _extent(
-        length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH
-    )
+    n_main, end = _extent(length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH)
     used = tl.maximum(tl.cdiv(end, chunk), 1)
     if split >= used:
         return
@@ -389,7 +388,13 @@ def _sparse_mla_decode_kernel(
 
 
 class Choice(NamedTuple):
-    """How a problem is launched. per_sm is how many programs each multiprocessor should get; it decides the splits."""
+    """How a problem is launched.
+
+    per_sm: programs for each multiprocessor, which decides the splits. max_registers: a thread's, 0 for the compiler's
+    choice. merge of the splits: "fused" by the last to arrive, "apart" in a second launch, "early" in one launched while
+    the first still runs (programmatic dependent launch), "chained" as early, the first too starting ahead of what
+    precedes it.
+    """
 
     block_t: int
     num_warps: int
@@ -423,10 +428,14 @@ def tuned_choice(arch: str, heads: int, batch: int, tokens: int) -> Choice | Non
 
 
 def split_count(pairs: int, tokens: int, programs: int) -> int:
-    """Into how many parts each of `pairs` (row, head block) is cut so that about `programs` run, whole waves preferred."""
+    """Into how many parts the tokens of each of `pairs` (row, head block) are cut so that at most `programs` run.
+
+    Long lists are cut further: among short rows, one long row should not run alone at the end.
+    """
     if pairs > _MAX_COUNTERS:
         return 1
-    return max(1, min(programs // pairs, triton.cdiv(tokens, 16), MAX_SPLITS.value))
+    finest = tokens // 256 if tokens >= 1024 else 1
+    return max(1, min(max(programs // pairs, finest), triton.cdiv(tokens, 16), MAX_SPLITS.value))
 
 
 def _counters(device: torch.device) -> torch.Tensor:
@@ -449,7 +458,9 @@ def _rows(x: torch.Tensor, batch: int) -> torch.Tensor:
 
 def _pages(cache: torch.Tensor) -> torch.Tensor:
     if cache.stride(0) % 16 or cache.data_ptr() % 16:
-        raise ValueError(f"page stride {cache.stride(0)} B or base of the KV cache is not a multiple of 16; pad the pages")
+        raise ValueError(
+            f"page stride ({cache.stride(0)} B) or base of the KV cache is no multiple of 16; pad the pages"
+        )
     return cache.view(torch.uint8)
 
 
@@ -476,17 +487,19 @@ def sparse_mla_decode(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of q [B, 1, H, 512] bf16 over the tokens that the indices name, in one launch; no host synchronisation.
 
-    k_cache, extra_k_cache: [pages, page_size, 1, 584] uint8 or float8, stride(0) the padded page in bytes; one buffer a page:
-    page_size x (448 e4m3 + 64 bf16), then page_size x 8 UE8M0 scales. indices [B, ..., k]: token numbers, page x page_size +
-    slot; negative or past the cache is skipped, and nothing at or past topk_length [B] is looked at. attn_sink [H]: a logit
-    that takes weight and gives no value; +inf leaves zeros, -inf does nothing.
+    k_cache, extra_k_cache: [pages, page_size, 1, 584] uint8 or float8, stride(0) the padded page in bytes; one buffer a
+    page: page_size x (448 e4m3 + 64 bf16), then page_size x 8 UE8M0 scales. indices [B, ..., k]: token numbers, page x
+    page_size + slot; negative or past the cache is skipped, and nothing at or past topk_length [B] is used. attn_sink
+    [H]: a logit that takes weight and gives no value; +inf leaves zeros, -inf does nothing.
 
-    Returns out [B, 1, H, 512] bf16 and the natural-log LSE [B, H, 1] fp32, without the sink unless sink_in_lse. A row without
-    tokens gives zeros and -inf. ValueError for shapes and strides it cannot read.
+    Returns out [B, 1, H, 512] bf16 and the natural-log LSE [B, H, 1] fp32, without the sink unless sink_in_lse. A row
+    without tokens gives zeros and -inf. ValueError for shapes and strides it cannot read.
     """
     batch, _, heads, dim = q.shape
     if dim != 512 or k_cache.dim() != 4:
-        raise ValueError(f"q must be [B, 1, H, 512] and the cache [pages, page, 1, 584], not {q.shape} and {k_cache.shape}")
+        raise ValueError(
+            f"q must be [B, 1, H, 512], the cache [pages, page, 1, 584], not {q.shape} and {k_cache.shape}"
+        )
     has_extra = extra_k_cache is not None and extra_indices is not None
     q = _aligned(q)
     cache, index = _pages(k_cache), _rows(indices, batch)

@@ -1,18 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     pytest.skip("no CUDA GPU", allow_module_level=True)
 
-from kernels.cases import Case, make_inputs  # noqa: E402
-from kernels.layout import empty_cache, page_stride  # noqa: E402
-from kernels.reference import attend  # noqa: E402
-from kernels.sparse_mla_decode import Choice, flash_mla_sparse_decode_triton, sparse_mla_decode  # noqa: E402
+from kernels.cases import Case, make_inputs
+from kernels.layout import empty_cache, page_stride
+from kernels.reference import attend
+from kernels.sparse_mla_decode import Choice, flash_mla_sparse_decode_triton, sparse_mla_decode
 
 pytestmark = pytest.mark.gpu
 
@@ -36,7 +35,9 @@ CASES = [
 ]
 
 
-def errors(out: torch.Tensor, lse: torch.Tensor, expected: torch.Tensor, expected_lse: torch.Tensor) -> tuple[float, float]:
+def errors(
+    out: torch.Tensor, lse: torch.Tensor, expected: torch.Tensor, expected_lse: torch.Tensor
+) -> tuple[float, float]:
     finite = torch.isfinite(expected_lse)
     assert torch.equal(lse.double()[~finite], expected_lse[~finite])
     gap = (lse.double() - expected_lse)[finite].abs() / (expected_lse[finite].abs() / 10).clamp(min=1)
@@ -46,7 +47,9 @@ def errors(out: torch.Tensor, lse: torch.Tensor, expected: torch.Tensor, expecte
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("splits", [None, 1, 3])
-def test_output_and_lse_agree_with_float64_and_repeat_bit_for_bit(case: Case, choice: Choice | None, splits: int | None) -> None:
+def test_output_and_lse_agree_with_float64_and_repeat_bit_for_bit(
+    case: Case, choice: Choice | None, splits: int | None
+) -> None:
     inputs = make_inputs(case, "cuda").arguments()
     out = torch.full((case.batch, 1, case.heads, 512), torch.nan, dtype=torch.bfloat16, device="cuda")
     got, lse = sparse_mla_decode(**inputs, choice=choice, splits=splits, out=out)
@@ -59,16 +62,18 @@ def test_output_and_lse_agree_with_float64_and_repeat_bit_for_bit(case: Case, ch
 
 
 @pytest.fixture
-def pool_of_nan() -> Iterator[None]:
+def pool_of_nan() -> None:
     """Memory that the workspaces will be cut from, full of NaN."""
     block = torch.full((64, 1 << 20), torch.nan, device="cuda")
     del block
-    yield
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
 def test_graph_replays_are_bit_identical_to_the_eager_call(choice: Choice | None, pool_of_nan: None) -> None:
-    sets = [make_inputs(Case(batch=8, topk=512, extra=128, sink="normal", lengths="ragged", seed=n), "cuda") for n in range(4)]
+    sets = [
+        make_inputs(Case(batch=8, topk=512, extra=128, sink="normal", lengths="ragged", seed=n), "cuda")
+        for n in range(4)
+    ]
     eager = [sparse_mla_decode(**s.arguments(), choice=choice) for s in sets]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
