@@ -391,7 +391,7 @@ class Choice(NamedTuple):
     """How a problem is launched.
 
     per_sm: programs for each multiprocessor, which decides the splits. max_registers: a thread's, 0 for the compiler's
-    choice. merge of the splits: "fused" by the last to arrive, "apart" in a second launch, "early" in one launched while
+    choice. merge of the splits: "fused" by the last to arrive, "apart" in a second launch, "early" in one begun while
     the first still runs (programmatic dependent launch), "chained" as early, the first too starting ahead of what
     precedes it.
     """
