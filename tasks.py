@@ -16,9 +16,14 @@ from app import errors
 from app.lazily import lazily
 
 if TYPE_CHECKING:
-    from app import checks, console, environment, gate, operations, planning, profile
+    from app import arguments, checks, console, environment, gate, operations, planning, profile
+    from app import bench_client as bench_clients
+    from app import bench_kernel as bench_kernels
     from app.doctor import examination
 else:
+    arguments = lazily("app.arguments")
+    bench_clients = lazily("app.bench_client")
+    bench_kernels = lazily("app.bench_kernel")
     checks = lazily("app.checks")
     console = lazily("app.console")
     examination = lazily("app.doctor.examination")
@@ -115,6 +120,25 @@ def profile_kernel(
     environment.ensure("gate")
     given, kept = Path(trace) if trace else None, Path(out) if out else None
     return profile.run_profile(variant, trace=given, out=kept, arch=arch, batch=batch, heads=heads or None)
+
+
+@lab_task
+def bench_kernel(
+    _: Context,
+    variants: str = "upstream,baseline,pinned,v1,v2,fast",
+    out: str = "runs/bench_kernel.csv",
+    flashmla: str = "",
+    sweep: bool = False,
+) -> None:
+    """Times variants' kernels alone on this GPU, beside FlashMLA where its library is named."""
+    named = arguments.names(variants, "variants")
+    bench_kernels.bench_kernels(named, Path(out), Path(flashmla) if flashmla else None, sweep)
+
+
+@lab_task
+def bench_client(_: Context) -> None:
+    """Times the load driver beside other clients on one clocked mock and writes the committed table anew."""
+    print(bench_clients.bench_clients(print))
 
 
 @lab_task
@@ -240,5 +264,6 @@ def gravest(decisions: list[str]) -> int:
     return next((code for decision, code in DECISION_CODES.items() if decision in decisions), 0)
 
 
-TASKS = [demo, test, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan, calibrate_verdict]
-ns = Collection(*TASKS, build, images, up, switch, verify, promote, rollback, down)
+TASKS = [demo, test, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan]
+MEASURES = [bench_kernel, bench_client, calibrate_verdict]
+ns = Collection(*TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, down)
