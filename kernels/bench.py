@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import re
 import shlex
 import sys
 import time
@@ -14,7 +15,6 @@ from datetime import UTC, datetime
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TextIO
 
 import torch
 import triton
@@ -113,19 +113,18 @@ def check(provider: Provider, inputs: Inputs, rows: int = 2) -> float:
 
 
 class Writer:
-    """Rows to a CSV file, each flushed as it comes, with the conditions in a JSON file beside it."""
+    """Rows to a CSV file, each on disk as it comes, with the conditions in a JSON file beside it."""
 
     def __init__(self, path: Path, facts: dict[str, str | float]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n")
-        self._file: TextIO = path.open("w", newline="")
-        self._csv = csv.DictWriter(self._file, [*Row.__slots__])
-        self._csv.writeheader()
+        path.write_text(",".join(Row.__slots__) + "\n")
+        self._path = path
 
     def write(self, row: Row) -> None:
         """Append one row and print it."""
-        self._csv.writerow(asdict(row))
-        self._file.flush()
+        with self._path.open("a", newline="") as file:
+            csv.DictWriter(file, [*Row.__slots__]).writerow(asdict(row))
         print(*asdict(row).values(), flush=True)
 
 
@@ -181,7 +180,8 @@ def _live_tokens(inputs: Inputs, case: Case) -> int:
 
 def _driver() -> str:
     path = Path("/proc/driver/nvidia/version")
-    return path.read_text().split("\n")[0].strip() if path.is_file() else "unknown"
+    found = re.search(r"\d+\.\d+\.\d+", path.read_text()) if path.is_file() else None
+    return found.group() if found else "unknown"
 
 
 if __name__ == "__main__":

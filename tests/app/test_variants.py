@@ -19,7 +19,7 @@ def folder_of(tmp_path: Path, **texts: str) -> Path:
 
 
 def test_every_variant_of_the_reference_campaign_ships() -> None:
-    shipped = {"aa", "baseline", "flashinfer", "flashmla", "pinned", "upstream", "v1", "v2", "v3"}
+    shipped = {"aa", "baseline", "fast", "flashinfer", "flashmla", "pinned", "upstream", "v1", "v2", "v3"}
     assert set(load_variants().names) == shipped
 
 
