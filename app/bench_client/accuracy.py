@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from app.bench_client.mock import clocked_mock
+from app.bench_client.mock import clocked_mock, pinned
 from app.environment import ROOT
 from app.errors import LoadError
 from app.load import LOCUSTFILE
@@ -25,6 +23,7 @@ from loadtest.rows import read_load, read_rows
 STREAMS = 96
 RATES = (50, 100, 200)
 WINDOW_S = 12.0
+REPEATS = 3
 HEAD = "| tok/s per stream | mean ITL | p99 ITL | output rate | TTFT | lag p50 / p99 | CPU s per 100k | mock late p99 |"
 
 
@@ -39,25 +38,15 @@ class RatePoint:
 
 
 def measure_rates(rates: Sequence[int] = RATES, say: Callable[[str], None] = lambda text: None) -> list[RatePoint]:
-    """Runs 96 streams at each rate, all on one tick as a decode batch is; the worst case for a reader."""
+    """Runs 96 streams at each rate, all on one tick as a decode batch is; the worst case for a reader.
+
+    Of three runs the one in which the mock itself was least late is kept: that is chosen blind to the client's errors.
+    """
     points = []
     for rate in rates:
-        say(f"{STREAMS} streams at {rate} tok/s each, {WINDOW_S:g} s")
-        points.append(_measure(rate))
+        say(f"{STREAMS} streams at {rate} tok/s each, {REPEATS} runs of {WINDOW_S:g} s")
+        points.append(min((_measure(rate) for _ in range(REPEATS)), key=lambda p: p.mock_late_p99_ms))
     return points
-
-
-@contextmanager
-def pinned(number: int) -> Iterator[None]:
-    """Keeps what is started meanwhile on one core, so that mock and client do not take turns."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # an outer call may have narrowed it
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[number % len(cores)]})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def _measure(rate: int) -> RatePoint:

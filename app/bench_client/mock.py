@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 import urllib.request
@@ -42,6 +43,19 @@ def clocked_mock(base: Mapping[str, float] | None = None, truth: str = "memory")
             yield url
         finally:
             service.stop()
+
+
+@contextmanager
+def pinned(number: int) -> Iterator[None]:
+    """Keeps what is started meanwhile on one core, so that mock and client do not take turns."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # an outer call may have narrowed it
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[number % len(cores)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def check_conformance() -> list[Check]:

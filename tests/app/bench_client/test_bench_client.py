@@ -51,6 +51,7 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_client_is_held_against_what_the_mock_sent() -> None:
     (found,) = compare_clients([tool(CLIENT)], LOAD)
+    assert found.mock_late_p99_ms is not None
     assert (found.client, found.requests, found.error) == ("stand-in", 2, "")
     assert found.truth is not None
     assert found.truth.ttft_ms == pytest.approx(50, abs=15)
@@ -91,11 +92,11 @@ def test_truth_is_that_of_the_mocks_stamps() -> None:
 def test_table_prints_errors_against_the_truth_and_what_is_not_reported(tmp_path: Path) -> None:
     seen = Reported(52.0, 20.2, None, 99.0)
     found = [
-        Comparison("one", seen, Reported(50.0, 20.0, 20.0, 100.0), 1.25, 8),
+        Comparison("one", seen, Reported(50.0, 20.0, 20.0, 100.0), 1.25, 8, "", 0.5),
         Comparison("two", None, None, None, 0, "no result"),
     ]
     text = write_table(found, LOAD, 20.0, tmp_path).read_text()
-    assert "| one | 8 | +2.00 ms | +1.00 % | not reported | -1.00 % | 1.2 |" in text
+    assert "| one | 8 | +2.00 ms | +1.00 % | not reported | -1.00 % | 1.2 | 0.5 ms |" in text
     assert "left out: no result" in text
     assert "SIMULATED" in table(found, LOAD, 20.0, 0.0)
     assert json.loads((tmp_path / "bench_client.json").read_text())["simulated"] is True
