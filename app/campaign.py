@@ -14,7 +14,7 @@ from app.errors import InvalidCampaignError, LoadError, NotReadyError, RecordsEr
 from app.load import run_load, write_order
 from app.probe import send_canary
 from app.progress import Progress
-from app.proof import Proof, check_proof, read_proof
+from app.proof import Proof, check_proof
 from app.records import owned, write_json
 from app.runs import RunFolder
 from app.stack import Endpoints, Stack
@@ -130,7 +130,7 @@ def _measure_start(campaign: Campaign, start: Start, seen: list[dict[str, Any]])
     folder = campaign.folder.start(start)
     endpoints = campaign.stack.switch(kernel, f"block-{start.block:03d}/{start.name}")
     canary = send_canary(endpoints)
-    proof = check_proof(read_proof(endpoints), kernel)
+    proof = check_proof(campaign.stack.proof(endpoints), kernel)
     _check_equal(start, seen, proof)
     write_json(folder / "proof.json", proof.to_json() | {"canary_s": round(canary.seconds, 4)})
     write_json(folder / "conditions.json", conditions())

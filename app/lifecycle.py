@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from app.daemon import connect, told
 from app.deployment import Deployment
 from app.engine import PlacedKernel
 from app.errors import NotReadyError, ProofError
-from app.identity import Identity, label_differences, parse_identity
 from app.image import BuiltImage, build_services, build_variant, placed_kernel
 from app.probe import Canary, send_canary
 from app.records import read_json, write_json
 from app.stable import STATE
 from app.stack import Endpoints
 from app.stack.docker import PROJECT, DockerStack
+from app.stack.evidence import Evidence, read_evidence
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What one service's container proved from inside, beside its image's labels. cache: Triton's own metadata."""
-
-    service: str
-    identity: Identity
-    image_id: str
-    kernel_sha256: str
-    selector: str
-    cache: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,24 +126,3 @@ class Lifecycle:
             return None
         data = dict(read_json(self._file))
         return Running(**data | {"overrides": tuple(data["overrides"])})
-
-
-def read_evidence(stack: DockerStack, service: str) -> Evidence:
-    """What a service's container says of itself, compared with its image's labels."""
-    code, output = stack.run_inside(service, "python3", "-m", "app.container", "proof")
-    last = (output.strip().splitlines() or [""])[-1]
-    if code != 0:
-        raise ProofError(f"{service}: {last.removeprefix('decode-ab: ')}")
-    found = json.loads(last)
-    identity = parse_identity(json.dumps(found["identity"]).encode(), f"identity of {service}")
-    if found["selector"] != identity.selector:
-        raise ProofError(
-            f"{service} was started with {found['selector']!r}; {identity.variant} needs {identity.selector}"
-        )
-    container = next(c for c in stack.containers() if c.service == service)
-    with told(f"inspecting {service}'s image"):
-        api: Any = connect().api
-        labels = api.inspect_image(container.image_id)["Config"]["Labels"] or {}
-    if differing := label_differences(labels, identity):
-        raise ProofError(f"{service}: {'; '.join(differing)}; the image was tagged by hand or tampered with")
-    return Evidence(service, identity, container.image_id, found["kernel_sha256"], found["selector"], found["cache"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from app.engine import PlacedKernel
+
+if TYPE_CHECKING:
+    from app.proof import Proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,9 @@ class Stack(Protocol):
 
     def switch(self, kernel: PlacedKernel, label: str) -> Endpoints:
         """Replaces decode alone and waits until the router is ready again."""
+
+    def proof(self, endpoints: Endpoints) -> Proof:
+        """What the running decode service itself says of the kernel it runs; ProofError when it says nothing."""
 
     def alive(self) -> Sequence[str]:
         """Names of services that have ended though they should run; empty when all run."""

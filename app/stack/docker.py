@@ -14,7 +14,9 @@ from app.deployment import Deployment
 from app.engine import PlacedKernel
 from app.errors import NotReadyError
 from app.probe import wait_ready
+from app.proof import Proof, read_proof
 from app.stack import Endpoints
+from app.stack.evidence import read_evidence
 
 PROJECT = "decode-ab"
 SERVERS = ("prefill", "decode", "router")
@@ -111,6 +113,11 @@ class DockerStack:
         self.keep_log("decode")
         self._compose_up(kernel, label, "--force-recreate", "decode")
         return self._await_ready()
+
+    def proof(self, endpoints: Endpoints) -> Proof:
+        found = read_evidence(self, "decode")
+        # The simulated engine says more of itself, such as the drawn configuration.
+        return read_proof(endpoints) if self.simulated else found.proof(self.model)
 
     def alive(self) -> Sequence[str]:
         there = {c.service: c.state for c in self.containers()}

@@ -9,6 +9,7 @@ from pathlib import Path
 from app.engine import Command, Engine, PlacedKernel, Ports
 from app.errors import NotReadyError
 from app.probe import wait_ready
+from app.proof import Proof, read_proof
 from app.stack import Endpoints
 from app.stack.process import Service
 from app.stack.router import router_command
@@ -50,6 +51,9 @@ class LocalStack:
         self._services["decode"].stop()
         self._start("decode", self.engine.decode(self._ports, kernel, label), label)
         return self._await_ready()
+
+    def proof(self, endpoints: Endpoints) -> Proof:
+        return read_proof(endpoints)
 
     def alive(self) -> Sequence[str]:
         return [name for name, service in self._services.items() if not service.running]

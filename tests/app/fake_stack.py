@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from app.engine import PlacedKernel
+from app.proof import Proof, read_proof
 from app.stack import Endpoints
 
 
@@ -43,6 +44,9 @@ class FakeStack:
     def endpoints(self) -> Endpoints:
         url = f"http://127.0.0.1:{self._server.server_address[1]}"
         return Endpoints(url, url, url, self.model)
+
+    def proof(self, endpoints: Endpoints) -> Proof:
+        return read_proof(endpoints)
 
     def alive(self) -> Sequence[str]:
         return self.dead

@@ -11,10 +11,11 @@ import pytest
 from app.deployment import Deployment
 from app.errors import NotReadyError, ProofError
 from app.image import BuiltImage
-from app.lifecycle import Lifecycle, read_evidence
+from app.lifecycle import Lifecycle
 from app.probe import send_canary
 from app.proof import check_proof, read_proof
 from app.stack.docker import DockerStack
+from app.stack.evidence import read_evidence
 from tests.docker.conftest import PROJECT, leftovers
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
@@ -30,7 +31,7 @@ def stack(built: dict[str, BuiltImage], settings: Deployment) -> Iterator[Docker
 def test_stack_serves_what_its_image_holds(stack: DockerStack, built: dict[str, BuiltImage]) -> None:
     endpoints = stack.switch(built["v2"].placed, "a")
     assert send_canary(endpoints).decode_tokens_moved >= 1
-    assert check_proof(read_proof(endpoints), built["v2"].placed).config == "(16,4,3)"
+    assert check_proof(stack.proof(endpoints), built["v2"].placed).config == "(16,4,3)"
 
 
 def test_switch_replaces_decode_alone(stack: DockerStack, built: dict[str, BuiltImage]) -> None:

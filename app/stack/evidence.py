@@ -1,0 +1,62 @@
+"""What containers prove of themselves from inside, held against their images' labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from app.daemon import connect, told
+from app.errors import ProofError
+from app.identity import Identity, label_differences, parse_identity
+from app.proof import Proof
+
+if TYPE_CHECKING:
+    from app.stack.docker import DockerStack
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one service's container proved from inside, beside its image's labels. cache: Triton's own metadata."""
+
+    service: str
+    identity: Identity
+    image_id: str
+    kernel_sha256: str
+    selector: str
+    cache: Sequence[Mapping[str, Any]]
+
+    def proof(self, model: str) -> Proof:
+        """As a campaign records it. config: the image's list, since Triton tells no choice among several."""
+        named = self.identity
+        return Proof(
+            variant=named.variant,
+            selector=self.selector,
+            kernel_sha256=self.kernel_sha256,
+            config=" ".join(named.configs) or named.selector,
+            candidates=tuple(named.configs),
+            simulated=named.simulated,
+            conditions={"engine": named.engine, "model": model, "sglang": named.sglang_version},
+        )
+
+
+def read_evidence(stack: DockerStack, service: str) -> Evidence:
+    """What a service's container says of itself, compared with its image's labels."""
+    code, output = stack.run_inside(service, "python3", "-m", "app.container", "proof")
+    last = (output.strip().splitlines() or [""])[-1]
+    if code != 0:
+        raise ProofError(f"{service}: {last.removeprefix('decode-ab: ')}")
+    found = json.loads(last)
+    identity = parse_identity(json.dumps(found["identity"]).encode(), f"identity of {service}")
+    if found["selector"] != identity.selector:
+        raise ProofError(
+            f"{service} was started with {found['selector']!r}; {identity.variant} needs {identity.selector}"
+        )
+    container = next(c for c in stack.containers() if c.service == service)
+    with told(f"inspecting {service}'s image"):
+        api: Any = connect().api
+        labels = api.inspect_image(container.image_id)["Config"]["Labels"] or {}
+    if differing := label_differences(labels, identity):
+        raise ProofError(f"{service}: {'; '.join(differing)}; the image was tagged by hand or tampered with")
+    return Evidence(service, identity, container.image_id, found["kernel_sha256"], found["selector"], found["cache"])
