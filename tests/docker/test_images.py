@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.compose import Compose, compose_files
 from app.daemon import connect
 from app.deployment import Deployment
 from app.errors import BuildError, GateError, UsageError
@@ -14,6 +15,7 @@ from app.identity import label_differences
 from app.image import BuiltImage, build_target, build_variant, identity_of
 from app.images import list_images
 from app.records import read_json
+from tests.docker.conftest import PROJECT, REPOSITORY
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 
@@ -43,6 +45,14 @@ def test_kernel_layer_has_the_same_digest_in_a_clean_build(built: dict[str, Buil
     assert layers[-1] == built["v2"].layers[-1]
     # Proof that nothing came from the cache: file times of the layers before differ.
     assert layers[-2] != built["v2"].layers[-2]
+
+
+def test_compose_build_gives_the_same_layers(api: Any, settings: Deployment, built: dict[str, BuiltImage]) -> None:
+    """And so does plain `docker build`, which compose's classic builder amounts to."""
+    wanted = settings.environment() | {"IMAGE_REPOSITORY": f"{REPOSITORY}-compose", "VARIANT": "v1"}
+    Compose(PROJECT, compose_files("sim")).run(wanted | {"DOCKER_BUILDKIT": "0"}, "build", "decode")
+    layers = api.inspect_image(f"{REPOSITORY}-compose-sim:v1")["RootFS"]["Layers"]
+    assert layers[-1] == built["v1"].layers[-1]
 
 
 def test_labels_repeat_the_identity(api: Any, built: dict[str, BuiltImage]) -> None:
