@@ -13,7 +13,8 @@ from app.progress import Progress
 from app.runtimes import Setup
 from loadtest.plan import Lengths, WindowRules
 
-pytestmark = pytest.mark.slow
+# A block that other work on the machine disturbs is done again, up to twice.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def with_effect(folder: Path, percent: float) -> Path:
