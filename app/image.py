@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import subprocess
 import tarfile
@@ -18,7 +19,7 @@ from app.deployment import Deployment
 from app.engine import PlacedKernel
 from app.environment import ROOT
 from app.errors import BuildError, NotReadyError
-from app.identity import IDENTITY, Identity, parse_identity
+from app.identity import IDENTITY, LABEL, Identity, parse_identity
 from app.records import write_json
 from app.variants import load_variants
 
@@ -29,6 +30,7 @@ SUFFIXES = {"sglang": "", "sim": "-sim"}
 SERVICES = ("router", "loadtest")
 LOCKS = Path(".decode-ab") / "locks"
 LOCK_SCHEMA = 1
+READER = f"{LABEL}.reader-pid"
 # The classic builder paints what a step writes to its error stream.
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 Say = Callable[[str], None]
@@ -102,8 +104,10 @@ def build_target(client: DockerClient, target: str, arguments: Mapping[str, str]
 
 def identity_of(client: DockerClient, image: str) -> Identity:
     """The identity.json inside an image, read without running it."""
+    sweep_readers(client)
     with told(f"reading {IDENTITY} of {image}"):
-        container = client.api.create_container(image, command=["none"])["Id"]
+        labels = {READER: str(os.getpid())}
+        container = client.api.create_container(image, command=["none"], labels=labels)["Id"]
         try:
             chunks, _ = client.api.get_archive(container, str(IDENTITY))
             packed = io.BytesIO(b"".join(chunks))
@@ -112,6 +116,15 @@ def identity_of(client: DockerClient, image: str) -> Identity:
     with tarfile.open(fileobj=packed) as archive:
         member = archive.extractfile(IDENTITY.name)
         return parse_identity(member.read() if member else b"", f"{IDENTITY} of {image}")
+
+
+def sweep_readers(client: DockerClient) -> None:
+    """Removes containers in which a command that was killed was reading an identity."""
+    api: Any = client.api
+    with told("removing what a killed command left"):
+        for left in api.containers(all=True, filters={"label": READER}):
+            if not Path("/proc", left["Labels"][READER]).exists():
+                api.remove_container(left["Id"], force=True)
 
 
 def built_identity(settings: Deployment, variant: str, engine: str) -> Identity:
@@ -125,6 +138,13 @@ def placed_kernel(settings: Deployment, variant: str, engine: str) -> PlacedKern
     """The kernel in an image that is already built."""
     identity = built_identity(settings, variant, engine)
     return _placed(identity, tags_of(settings, identity)[1])
+
+
+def placed_tag(tag: str) -> PlacedKernel:
+    """The kernel in the image that a tag by content names."""
+    client = connect()
+    require_image(client, tag)
+    return _placed(identity_of(client, tag), tag)
 
 
 def require_image(client: DockerClient, tag: str) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from app.daemon import connect
 from app.deployment import Deployment
 from app.engine import PlacedKernel
 from app.errors import NotReadyError, ProofError
-from app.image import BuiltImage, build_services, build_variant, placed_kernel
+from app.image import BuiltImage, build_services, build_variant, placed_kernel, placed_tag, sweep_readers
 from app.probe import Canary, send_canary
 from app.records import read_json, write_json
 from app.stable import STATE
@@ -22,10 +23,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """A stack that serves: where, and what the canary showed."""
+    """A stack that serves: where, what the canary showed, and the two addresses that are open on this host."""
 
     endpoints: Endpoints
     canary: Canary
+    router_url: str
+    page_url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,16 @@ class Lifecycle:
         self._remember(Running(running.engine, kernel.variant, running.project, running.overrides))
         return self._served(stack.switch(kernel, f"serve/{kernel.variant}"))
 
+    def restore(self, engine: str, tag: str) -> Serving | None:
+        """Puts an image back into a running stack of this engine; None when there is none, or it runs that already."""
+        running = self._recall()
+        if running is None or running.engine != engine:
+            return None
+        kernel, stack = placed_tag(tag), self._stack(engine, None, running.overrides)
+        if stack.alive() == [] and read_evidence(stack, "decode").kernel_sha256 == kernel.sha256:
+            return None
+        return self.switch_to(kernel)
+
     def verify(self) -> list[Evidence]:
         """Reads the proof from inside prefill and decode; ProofError when anything disagrees."""
         running = self.running()
@@ -93,6 +106,7 @@ class Lifecycle:
         """Removes containers, networks and cache volumes; nothing to do is no error."""
         running = self._recall() or Running("sim", "", self._project, self._overrides)
         self._stack(running.engine, None, running.overrides).down()
+        sweep_readers(connect())
         self._file.unlink(missing_ok=True)
 
     def running(self) -> Running:
@@ -116,7 +130,8 @@ class Lifecycle:
     def _served(self, endpoints: Endpoints) -> Serving:
         canary = send_canary(endpoints)
         self.verify()
-        return Serving(endpoints, canary)
+        here = [f"http://127.0.0.1:{p}" for p in (self._settings.router_publish, self._settings.loadtest_publish)]
+        return Serving(endpoints, canary, *here)
 
     def _remember(self, running: Running) -> None:
         write_json(self._file, asdict(running))

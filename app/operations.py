@@ -63,7 +63,10 @@ def show_promote(variant: str, engine: str, force: bool, reason: str) -> None:
 
 def show_rollback(engine: str) -> None:
     """Makes the previous stable image stable again."""
-    print(f"stable is {rollback(settings(), engine).tag} again")
+    restored = rollback(settings(), engine)
+    print(f"stable is {restored.tag} again")
+    if serving := _lifecycle().restore(engine, restored.tag):
+        _show_serving(serving)
 
 
 def take_down() -> None:
@@ -82,6 +85,6 @@ def _lifecycle() -> Lifecycle:
 
 
 def _show_serving(serving: Serving) -> None:
-    print(f"router at {serving.endpoints.router_url}, model {serving.endpoints.model}")
+    print(f"router at {serving.router_url}, model {serving.endpoints.model}; load page at {serving.page_url}")
     canary = serving.canary
     print(f"canary: {canary.completion_tokens} tokens in {canary.seconds:.2f} s, and decode's counter moved")

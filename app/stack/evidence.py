@@ -44,10 +44,11 @@ class Evidence:
 def read_evidence(stack: DockerStack, service: str) -> Evidence:
     """What a service's container says of itself, compared with its image's labels."""
     code, output = stack.run_inside(service, "python3", "-m", "app.container", "proof")
-    last = (output.strip().splitlines() or [""])[-1]
-    if code != 0:
-        raise ProofError(f"{service}: {last.removeprefix('decode-ab: ')}")
-    found = json.loads(last)
+    lines = output.strip().splitlines()
+    told_json = next((line for line in lines if line.startswith("{")), None)
+    if code != 0 or told_json is None:
+        raise ProofError(f"{service}: {(lines or ['said nothing'])[-1].removeprefix('decode-ab: ')}")
+    found = json.loads(told_json)
     identity = parse_identity(json.dumps(found["identity"]).encode(), f"identity of {service}")
     if found["selector"] != identity.selector:
         raise ProofError(

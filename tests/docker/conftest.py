@@ -14,7 +14,7 @@ import pytest
 from app.daemon import connect
 from app.deployment import Deployment
 from app.errors import NotReadyError
-from app.image import BuiltImage, build_services, build_variant
+from app.image import READER, BuiltImage, build_services, build_variant
 from app.lifecycle import Lifecycle
 
 REPOSITORY = "decode-ab-trial"
@@ -84,5 +84,6 @@ def leftovers(api: Any, project: str = PROJECT) -> list[str]:
     """Names of everything that a compose project still owns."""
     mine = {"label": f"com.docker.compose.project={project}"}
     containers = [c["Names"][0] for c in api.containers(all=True, filters=mine)]
+    containers += [c["Names"][0] for c in api.containers(all=True, filters={"label": READER})]
     volumes = [v["Name"] for v in api.volumes(filters=mine)["Volumes"] or []]
     return containers + volumes + [n["Name"] for n in api.networks(filters=mine)]
