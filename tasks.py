@@ -254,6 +254,12 @@ def rollback(_: Context, engine: str = "sglang") -> None:
 
 
 @lab_task
+def manifests(_: Context, out: str = "deploy/kubernetes") -> None:
+    """Renders the Kubernetes manifests anew from the settings and the variants."""
+    operations.show_manifests(out)
+
+
+@lab_task
 def down(_: Context) -> None:
     """Ends the stack that was brought up and removes what it left."""
     operations.take_down()
@@ -266,4 +272,4 @@ def gravest(decisions: list[str]) -> int:
 
 TASKS = [demo, test, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan]
 MEASURES = [bench_kernel, bench_client, calibrate_verdict]
-ns = Collection(*TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, down)
+ns = Collection(*TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, manifests, down)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from rich.table import Table
 
@@ -10,8 +11,10 @@ from app.console import wide_console
 from app.deployment import Deployment, settings_here
 from app.errors import UsageError
 from app.images import COLUMNS, list_images
+from app.kubernetes import write_manifests
 from app.lifecycle import Lifecycle, Serving
 from app.stable import promote, rollback
+from app.variants import load_variants
 
 
 def show_build(variant: str, engine: str, allow_noop: bool) -> None:
@@ -67,6 +70,12 @@ def show_rollback(engine: str) -> None:
     print(f"stable is {restored.tag} again")
     if serving := _lifecycle().restore(engine, restored.tag):
         _show_serving(serving)
+
+
+def show_manifests(out: str) -> None:
+    """Renders the Kubernetes manifests and prints where they are."""
+    written = write_manifests(settings(), load_variants().variants.values(), Path(out))
+    print(f"{len(written)} files under {out}; kubectl apply -k {out}/overlays/VARIANT")
 
 
 def take_down() -> None:

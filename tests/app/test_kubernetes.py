@@ -57,7 +57,7 @@ def test_manifests_are_valid(settings: Deployment) -> None:
 def test_committed_manifests_are_the_rendered_ones() -> None:
     files = render(Deployment(), VARIANTS)
     committed = {str(p.relative_to(ROOT / FOLDER)): p.read_text() for p in (ROOT / FOLDER).rglob("*.yaml")}
-    assert committed == files
+    assert committed == files, "invoke manifests renders them anew"
 
 
 @pytest.mark.parametrize("settings", LAYOUTS, ids=NAMES)
