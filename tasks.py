@@ -66,7 +66,7 @@ def lab_task(body: Callable[..., int | None]) -> Task[Any]:
 
 @lab_task
 def demo(_: Context, seed: str = "", quiet: bool = False) -> None:
-    """A real campaign in small on the simulated engine: baseline, pinned, v1, v2; under five minutes."""
+    """A real campaign in small on the simulated engine: baseline, pinned, v1, v2; about four minutes."""
     console.show_demo(seed, quiet)
 
 
