@@ -10,7 +10,7 @@ CONCURRENCIES = (1, 8, 96)
 BLOCKS = 4
 # Simulated seconds per wall second: at C=96 the client then carries about 8,500 tokens a second, which two cores can.
 TIME_SCALE = 10.0
-WINDOW = WindowRules(settle_s=4.0, window_s=27.0, fill_timeout_s=200.0)
+WINDOW = WindowRules(settle_s=4.0, window_s=25.0, fill_timeout_s=200.0)
 
 
 def demo_plan(seed: int | None = None) -> Plan:
@@ -21,7 +21,7 @@ def demo_plan(seed: int | None = None) -> Plan:
         blocks=BLOCKS,
         design="single",
         seed=seed,
-        lengths=Lengths(prompt_tokens=64, output_tokens=48),
+        lengths=Lengths(prompt_tokens=64, output_tokens=96),
         window=WINDOW,
         time_scale=TIME_SCALE,
     )
