@@ -58,7 +58,7 @@ class Engine:
         report = parts.options.enable_cache_report
         answer = Answer(generation, connection, parts.clock, parts.truth, received_ns, report)
         target, finish = self._target(generation)
-        job = Job(generation.prompt, target, answer, finish)
+        job = Job(generation.prompt, target, answer, finish, parts.clock.now_s())
         self.answers[job] = answer
         answer.on_gone = lambda _: self._gone(job, aborted=True)
         self._enter(job, answer)
@@ -110,6 +110,12 @@ class Engine:
         stop = max(stop, generation.min_tokens, 1)
         return (stop, "stop") if stop < generation.max_tokens else (generation.max_tokens, "length")
 
+    def _produce(self, job: Job, when_s: float) -> None:
+        # A job that was put out and prefilled again is no longer at its first token.
+        if not job.produced:
+            self.counters.first_token.observe(when_s - job.entered_s)
+        job.produce(when_s)
+
     def _close(self, job: Job) -> Answer | None:
         answer = self.answers.pop(job, None)
         if answer is not None:
@@ -157,7 +163,7 @@ class SingleEngine(Engine):
         return len(self.decode.running) + len(self.prefill.batch) < self.parts.options.max_running_requests
 
     def _prefilled(self, job: Job, when_s: float) -> None:
-        job.produce(when_s)
+        self._produce(job, when_s)
         if job.finished:
             self.decode.leave(job)
         else:

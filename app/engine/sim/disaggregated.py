@@ -97,7 +97,7 @@ class PrefillEngine(Engine):
         self._jobs.pop(room)
         self.prefill.drop(job)
         self.kv.remember(job.prompt)
-        job.produce(when_s)
+        self._produce(job, when_s)
         self._close(job)
 
     def _fail(self, room: int, reason: str) -> None:
@@ -152,7 +152,7 @@ class DecodeEngine(Engine):
         while self._ready:
             job = self._ready.popleft()
             # The first token came with the KV; it leaves as the request joins the batch.
-            job.produce(now_s)
+            self._produce(job, now_s)
             if job.finished:
                 self.decode.leave(job)
             else:

@@ -2,10 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 ENGINE_TYPES = {"prefill": "prefill", "decode": "decode", "single": "unified"}
+# Bounds of SGLang's own histograms (metrics_collector.py), as far as the simulated engine reaches.
+FIRST_TOKEN_BOUNDS_S = (
+    0.1,
+    0.2,
+    0.4,
+    0.6,
+    0.8,
+    1.0,
+    2.0,
+    4.0,
+    6.0,
+    8.0,
+    10.0,
+    20.0,
+    40.0,
+    60.0,
+    80.0,
+    100.0,
+    200.0,
+    400.0,
+)
+BETWEEN_TOKENS_BOUNDS_S = (
+    *(0.002, 0.004, 0.006, 0.008, 0.010, 0.015, 0.020, 0.025, 0.030, 0.035, 0.040, 0.060),
+    *(0.080, 0.100, 0.200, 0.400, 0.600, 0.800, 1.0, 2.0, 4.0, 6.0, 8.0),
+)
+
+
+class Histogram:
+    """How often a duration in engine seconds fell under each bound."""
+
+    def __init__(self, bounds_s: Sequence[float]) -> None:
+        self._bounds_s = bounds_s
+        self._counts = [0] * (len(bounds_s) + 1)
+        self._sum_s = 0.0
+
+    def observe(self, duration_s: float, times: int = 1) -> None:
+        """Counts one duration, `times` times."""
+        self._counts[bisect_left(self._bounds_s, duration_s)] += times
+        self._sum_s += duration_s * times
+
+    def series(self, name: str, labels: str) -> Iterator[str]:
+        """Prometheus' lines: cumulative buckets, sum and count."""
+        total = 0
+        for bound, count in zip((*map(str, self._bounds_s), "+Inf"), self._counts, strict=True):
+            total += count
+            yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
+        yield f"{name}_sum{{{labels}}} {self._sum_s:.12g}"
+        yield f"{name}_count{{{labels}}} {total}"
 
 
 @dataclass(slots=True)
@@ -24,6 +73,8 @@ class Counters:
     retracted_output_tokens: int = 0
     bootstrap_failed: int = 0
     transfer_failed: int = 0
+    first_token: Histogram = field(default_factory=lambda: Histogram(FIRST_TOKEN_BOUNDS_S))
+    between_tokens: Histogram = field(default_factory=lambda: Histogram(BETWEEN_TOKENS_BOUNDS_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +110,8 @@ def exposition(role: str, model: str, counters: Counters, gauges: Gauges, extra:
     for name, series in _counter_values(counters, base, ranked).items():
         lines.append(f"# TYPE sglang:{name} counter")
         lines += [f"sglang:{name}{{{labels}}} {total}" for labels, total in series]
+    for name, histogram, labels in _histograms(counters, base):
+        lines += [f"# TYPE sglang:{name} histogram", *histogram.series(f"sglang:{name}", labels)]
     for name, value in extra.items():
         kind = "counter" if name.endswith("_total") else "gauge"
         lines += [f"# TYPE decode_ab_{name} {kind}", f"decode_ab_{name}{{{base}}} {value:.12g}"]
@@ -84,6 +137,11 @@ def _gauge_values(g: Gauges) -> dict[str, float]:
         "num_decode_prealloc_queue_reqs": g.preallocating,
         "num_decode_transfer_queue_reqs": g.transferring,
     }
+
+
+def _histograms(c: Counters, base: str) -> Iterator[tuple[str, Histogram, str]]:
+    yield "time_to_first_token_seconds", c.first_token, f'{base},is_streaming="true"'
+    yield "inter_token_latency_seconds", c.between_tokens, base
 
 
 def _counter_values(c: Counters, base: str, ranked: str) -> dict[str, list[tuple[str, int]]]:

@@ -28,13 +28,15 @@ class Sink(Protocol):
 class Job:
     """One request in the engine. target: tokens it will produce, each told to the sink.
 
-    pages: held for itself; shared_pages: found in the prefix cache. uncomputed: prompt tokens still to prefill.
+    entered_s: engine time it came. pages: held for itself; shared_pages: found in the prefix cache.
+    uncomputed: prompt tokens still to prefill.
     """
 
     prompt: tuple[str, ...]
     target: int
     sink: Sink
     finish: str = "length"
+    entered_s: float = 0.0
     produced: int = 0
     cached_tokens: int = 0
     uncomputed: int = -1
@@ -209,6 +211,7 @@ class Decode:
         """Every running job gets a token; those that are through leave."""
         batch = list(self.running)
         self._counters.realtime_decode += len(batch)
+        self._counters.between_tokens.observe(self.last_step_s, len(batch))
         for job in batch:
             job.produce(now_s)
         self.running = [job for job in self.running if not job.finished]
