@@ -14,9 +14,24 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import UsageError
+from app.small_file import UnreadableError, read_small_text
 
+LIMIT_BYTES = 64 * 1024
 BACKENDS = ("nixl", "mooncake", "mooncake_tcp")
 RELEASES = ("0.5.17", "0.5.23")
+# What no host needs more of; a slip of the pen there would ask for memory or time without end.
+RANGES: Mapping[str, tuple[float, float]] = {
+    "cuda_arch": (50, 999),
+    **dict.fromkeys(("prefill_tp", "decode_tp"), (1, 1024)),
+    **dict.fromkeys(("prefill_first_gpu", "decode_first_gpu"), (0, 1023)),
+    **dict.fromkeys(("prefill_nodes", "decode_nodes"), (1, 1024)),
+    "node_rank": (0, 1023),
+    "max_running_requests": (1, 1_000_000),
+    "start_timeout_s": (1, 7 * 86400),
+    "health_interval_s": (1, 3600),
+    "sim_time_scale": (0.001, 100_000),
+    "sim_seed": (0, 2**63 - 1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +91,23 @@ class Deployment:
     sim_start_seed: str = "0"
 
     def __post_init__(self) -> None:
+        for key, value in asdict(self).items():
+            if isinstance(value, str) and not value.isprintable():
+                raise UsageError(f"{key.upper()} {value!r} holds a character that cannot be printed")
+        self._check_ranges()
         self._check_choices()
         self._check_ports()
-        if min(self.prefill_tp, self.decode_tp) < 1 or min(self.prefill_first_gpu, self.decode_first_gpu) < 0:
-            raise UsageError("PREFILL_TP and DECODE_TP start at 1, PREFILL_FIRST_GPU and DECODE_FIRST_GPU at 0")
         for key in ("prefill_extra_args", "decode_extra_args"):
             try:
                 shlex.split(getattr(self, key))
             except ValueError as e:
                 raise UsageError(f"{key.upper()} {getattr(self, key)!r}: {e}") from e
+
+    def _check_ranges(self) -> None:
+        for key, (least, most) in RANGES.items():
+            # Written so that "not a number" fails too.
+            if not least <= getattr(self, key) <= most:
+                raise UsageError(f"{key.upper()} {getattr(self, key)} is not within {least:g} to {most:g}")
 
     def _check_choices(self) -> None:
         for key, known in (("transfer_backend", BACKENDS), ("sglang_release", RELEASES)):
@@ -125,7 +148,7 @@ class Deployment:
 
 def read_deployment(file: Path | None, environ: Mapping[str, str]) -> Deployment:
     """Settings from the .env file (None or missing: none) under the environment; UsageError names key and line."""
-    values = _read_file(file) if file is not None and file.is_file() else {}
+    values = _read_file(file) if file is not None and file.exists() else {}
     types = {f.name: str(f.type) for f in fields(Deployment)}
     values |= {key: environ[key.upper()] for key in types if key.upper() in environ}
     return Deployment(**{key: _typed(key, value, types[key]) for key, value in values.items()})
@@ -139,7 +162,8 @@ def settings_here(environ: Mapping[str, str], file: Path = Path(".env")) -> Depl
 def _read_file(file: Path) -> dict[str, str]:
     known = [f.name.upper() for f in fields(Deployment)]
     values: dict[str, str] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    lines: dict[str, int] = {}
+    for number, line in enumerate(_text_of(file).split("\n"), 1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue
@@ -148,8 +172,18 @@ def _read_file(file: Path) -> dict[str, str]:
             raise UsageError(f"{file}:{number}: {text!r} is no KEY=value")
         if key not in known:
             raise UsageError(f"{file}:{number}: unknown setting {key!r}; .env.example lists all")
+        if key in lines:
+            raise UsageError(f"{file}:{number}: {key} was given on line {lines[key]} already; keep one")
+        lines[key] = number
         values[key.lower()] = value.strip().strip("'\"")
     return values
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return read_small_text(file, LIMIT_BYTES)
+    except UnreadableError as e:
+        raise UsageError(f"{file} {e}") from e
 
 
 def _typed(key: str, value: str, kind: str) -> Any:

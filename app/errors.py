@@ -28,8 +28,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
+# The longest message; values of any size from outside end up in messages.
+LIMIT_CHARACTERS = 2000
+
+
 class LabError(Exception):
-    """A fault whose one-line message says what, which value, and how to mend it."""
+    """A fault whose one-line message says what, which value, and how to mend it.
+
+    Messages quote files, servers and tools, so what would break the line or steer a terminal is shown as an escape.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), LIMIT_CHARACTERS)
+
+
+def printable(words: str, limit: int | None = None) -> str:
+    """Words from outside on one line: control and unpaired characters as escapes, cut off at `limit` characters."""
+    shown = words if limit is None or len(words) <= limit else f"{words[: limit - 1]}…"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in shown)
 
 
 class UsageError(LabError):

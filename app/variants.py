@@ -123,7 +123,10 @@ def load_variants(folder: Path = VARIANTS, root: Path = ROOT) -> Registry:
         raise VariantError(folder, None, "is no folder of variants")
     if stray := sorted(folder.glob("*.yml")):
         raise VariantError(stray[0], None, "would be ignored; rename it to end in .yaml")
-    parsed = [read_variant(path, root) for path in sorted(folder.glob("*.yaml"))]
+    files = sorted(folder.glob("*.yaml"))
+    if astray := next((p for p in files if not p.resolve().is_relative_to(folder.resolve())), None):
+        raise VariantError(astray, None, f"leads out of {folder.name}/; put the file itself there")
+    parsed = [read_variant(path, root) for path in files]
     if not parsed:
         raise VariantError(folder, None, "holds no variant (*.yaml)")
     variants: dict[str, Variant] = {}

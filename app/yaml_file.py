@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from app.errors import VariantError
+from app.small_file import UnreadableError, read_small
 
 LIMIT_BYTES = 64 * 1024
 LIMIT_DEPTH = 16
@@ -139,12 +140,9 @@ def read_yaml(path: Path, shown_as: Path | None = None) -> Entry:
     """
     shown = shown_as or path
     try:
-        with path.open("rb") as file:
-            data = file.read(LIMIT_BYTES + 1)
-    except OSError as error:
-        raise VariantError(shown, None, f"cannot be read: {error.strerror or error}") from error
-    if len(data) > LIMIT_BYTES:
-        raise VariantError(shown, None, f"is larger than {LIMIT_BYTES // 1024} KiB")
+        data = read_small(path, LIMIT_BYTES)
+    except UnreadableError as error:
+        raise VariantError(shown, None, str(error)) from error
     try:
         text = data.decode("utf-8")
         _check_events(shown, text)
