@@ -16,9 +16,9 @@ from app.runs import RunFolder, new_run, open_run, point_latest
 from app.runtimes import Setup, make_ready
 from app.variants import Variant, load_variants
 from loadtest.cells import write_cells
-from loadtest.importing import Imported
+from loadtest.importing.runs import Imported
+from loadtest.judge.verdict import Verdict, judge
 from loadtest.plan import Design, Lengths, Plan, WindowRules
-from loadtest.verdict import Verdict, judge
 
 # Wall seconds a start of the simulated decode service takes; a real one is measured by the campaign itself.
 START_S = 1.5

@@ -21,8 +21,8 @@ from app.runs import RUNS, RunFolder, new_run, open_run
 from app.runtimes import Setup
 from app.upstream import fetch_base
 from app.variants import TABLE_COLUMNS, load_variants, table_rows
-from loadtest import calibration_report
-from loadtest.importing import import_campaign
+from loadtest.importing.runs import import_campaign
+from loadtest.judge import calibration_report
 from loadtest.plan import Lengths, Plan, WindowRules
 
 WIDE = 200

@@ -7,8 +7,8 @@ from typing import Any
 
 from app.records import read_json
 from app.runs import RunFolder
+from loadtest.judge.verdict import Facts, VariantFacts
 from loadtest.plan import Plan
-from loadtest.verdict import Facts, VariantFacts
 
 GATE_NOT_RUN = "the gate was not run on these variants; invoke check --variant NAME compiles them"
 

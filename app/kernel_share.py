@@ -12,7 +12,7 @@ import yaml
 from app.errors import RecordsError, UsageError
 from app.records import read_json, write_json
 from app.runs import RunFolder
-from loadtest.amdahl import KernelChange, check_amdahl
+from loadtest.judge.amdahl import KernelChange, check_amdahl
 
 FIELDS = frozenset({"variant", "concurrency", "time_ratio", "share_low", "share_high", "source"})
 

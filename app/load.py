@@ -14,8 +14,8 @@ from app.stack.process import Service
 from loadtest.cells import Cell, write_cells
 from loadtest.order import StartOrder
 from loadtest.plan import Plan, Start
-from loadtest.rows import read_rows
-from loadtest.window import measure
+from loadtest.client.rows import read_rows
+from loadtest.measure.window import measure
 
 LOCUSTFILE = ROOT / "loadtest" / "locustfile.py"
 # Beyond what the levels take by plan: Locust's own start and end, and writing the rows.

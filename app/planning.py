@@ -11,7 +11,7 @@ from app import arguments
 from app.campaign import finished_cells
 from app.console import wide_console
 from app.runs import open_run
-from loadtest.forecast import Forecast, Pace, Pilot, forecast, seen_in
+from loadtest.judge.forecast import Forecast, Pace, Pilot, forecast, seen_in
 
 
 def pilot_of(campaign: str, sd: str, concurrency: str, design: str) -> Pilot:

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from locust import LoadTestShape, User, events, task
 from locust.exception import StopUser
 
-from loadtest.options import add_options, order_from
-from loadtest.session import Session
+from loadtest.drive.options import add_options, order_from
+from loadtest.drive.session import Session
 from loadtest.webui import extend
 
 

@@ -33,6 +33,19 @@ def test_a_load_module_knows_of_the_lab_only_its_errors(path: Path) -> None:
     assert not [name for name in imported(path) if name.split(".")[0] == "docker"]
 
 
+# Lowest first: a package of the load side knows only those named before it.
+LAYERS = ("client", "measure", "judge", "drive")
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_of_the_load_side_knows_only_the_layers_below(layer: str) -> None:
+    above = LAYERS[LAYERS.index(layer) + 1 :]
+    names = {
+        name.split(".")[1] for path in modules(f"loadtest/{layer}") for name in imported(path) if "loadtest." in name
+    }
+    assert not names & set(above)
+
+
 def test_the_tasks_know_only_app_and_invoke() -> None:
     foreign = {name.split(".")[0] for name in imported(ROOT / "tasks.py")} - {"app", "invoke", "__future__"}
     assert foreign <= {"functools", "collections", "pathlib", "typing"}

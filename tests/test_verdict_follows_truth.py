@@ -11,8 +11,8 @@ from app.compare import Outcome, begin, write_plan
 from app.engine.sim.engine import CALIBRATION
 from app.progress import Progress
 from app.runtimes import Setup
+from loadtest.judge.power import MIN_BLOCKS
 from loadtest.plan import Lengths, WindowRules
-from loadtest.power import MIN_BLOCKS
 
 # A block that other work on the machine disturbs is done again, up to twice.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -15,10 +15,10 @@ from app.bench_client.mock import clocked_mock, pinned
 from app.environment import ROOT
 from app.errors import LoadError
 from app.load import LOCUSTFILE
-from loadtest.accuracy import Accuracy, accuracy, read_truth
+from loadtest.client.accuracy import Accuracy, accuracy, read_truth
+from loadtest.client.rows import read_load, read_rows
 from loadtest.order import StartOrder
 from loadtest.plan import Lengths, WindowRules
-from loadtest.rows import read_load, read_rows
 
 STREAMS = 96
 RATES = (50, 100, 200)

@@ -17,7 +17,7 @@ from app.environment import ROOT
 from app.errors import NotReadyError
 from app.stack.local import free_port
 from app.stack.process import Service, wait_until
-from loadtest.conformance import Check, check_client
+from loadtest.client.conformance import Check, check_client
 
 START_S = 30.0
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from app.bench_client.tools import Load, Reported, Tool
 from app.load import LOCUSTFILE
+from loadtest.client.rows import Rows, read_rows
+from loadtest.measure.window import Events
 from loadtest.order import StartOrder
 from loadtest.plan import Lengths, WindowRules
-from loadtest.rows import Rows, read_rows
-from loadtest.window import Events
 
 
 def _arguments(home: Path, url: str, load: Load, tokenizer: Path, out: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from loadtest.prompts import words
+from loadtest.client.prompts import words
 
 HUB_NAME = "decode-ab/words"
 _SPECIAL = ("<unk>", "<s>", "</s>")

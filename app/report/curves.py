@@ -8,7 +8,7 @@ from app.errors import UsageError
 from app.report.campaign_view import CampaignView
 from app.report.evidence import Grid
 from app.report.wording import interval, number, signed
-from loadtest.slope import MIN_BLOCKS, Change, ThroughputCurve, throughput_curve
+from loadtest.judge.slope import MIN_BLOCKS, Change, ThroughputCurve, throughput_curve
 
 
 def throughput_curves(view: CampaignView, question: Sequence[int] | None = None) -> tuple[ThroughputCurve, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 from app.report.campaign_view import CampaignView, StartRecord
 from app.report.judged import Judged
 from app.report.wording import interval, number, signed
-from loadtest.reconcile import MAX_CPU_SHARE
+from loadtest.measure.reconcile import MAX_CPU_SHARE
 
 LATENCIES = {"ttft_p95_ms": "TTFT p95", "tpot_p50_ms": "TPOT median", "itl_p99_ms": "ITL p99"}
 COMPILED = (

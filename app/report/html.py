@@ -15,7 +15,7 @@ from app.report.curves import answer_grid, answers, step_grid, throughput_curves
 from app.report.predictions import Prediction, predictions
 from app.report.same_code import find_same_code
 from app.report.streams import Stream, pooled_gaps, read_streams
-from loadtest.slope import ThroughputCurve
+from loadtest.judge.slope import ThroughputCurve
 
 TEMPLATES = Path(__file__).parent / "templates"
 

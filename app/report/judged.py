@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from app.errors import RecordsError
-from loadtest.verdict import check_verdict
+from loadtest.judge.verdict import check_verdict
 
 Range = tuple[float, float]
 V = TypeVar("V")

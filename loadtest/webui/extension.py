@@ -8,8 +8,8 @@ from typing import Any
 
 from flask import Blueprint, Response, abort, jsonify, render_template, request, send_file
 
-from loadtest.rows import LOAD, ROWS
-from loadtest.session import Session
+from loadtest.client.rows import LOAD, ROWS
+from loadtest.drive.session import Session
 
 TAB = "decode-ab"
 COLUMNS = {

@@ -157,7 +157,7 @@ def test_live_page_never_scrolls_sideways(browser: webdriver.Chrome, locust: str
 
 
 def test_raw_rows_can_be_downloaded(locust: str, tmp_path: Path) -> None:
-    from loadtest.rows import read_rows
+    from loadtest.client.rows import read_rows
 
     until_written = time.monotonic() + LIMIT_S
     while time.monotonic() < until_written and view(locust)["phase"] != "done":

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from loadtest.client.rows import Row, Rows, rows_of, table_of
 from loadtest.plan import Plan, WindowRules
-from loadtest.rows import Row, Rows, rows_of, table_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MS = 1_000_000

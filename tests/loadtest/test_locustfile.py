@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from loadtest.accuracy import accuracy
+from loadtest.client.accuracy import accuracy
+from loadtest.client.prompts import PromptList
+from loadtest.client.rows import Rows, read_load, read_rows
+from loadtest.measure.reconcile import peak
+from loadtest.measure.window import measure
 from loadtest.order import StartOrder
 from loadtest.plan import Lengths, Plan, Start, WindowRules
-from loadtest.prompts import PromptList
-from loadtest.reconcile import peak
-from loadtest.rows import Rows, read_load, read_rows
-from loadtest.window import measure
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = WindowRules(settle_s=0.6, window_s=2.5, fill_timeout_s=20, max_loop_lag_ms=1000)
@@ -28,8 +28,8 @@ def locust(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
 
 
-def order_for(url: str, out: Path, **changes: Any) -> StartOrder:
-    levels, lengths = (3, 6, 2), Lengths(16, 40)
+def order_for(url: str, out: Path, output_tokens: int = 40, **changes: Any) -> StartOrder:
+    levels, lengths = (3, 6, 2), Lengths(16, output_tokens)
     return StartOrder(
         3, 1, "v1", "pinned", levels, "t/prompts/3", url, out, lengths=lengths, window=RULES, simulated=True, **changes
     )
@@ -154,7 +154,8 @@ def test_open_loop_keeps_its_schedule_and_counts_from_it(mock_url: str, tmp_path
 
 
 def test_two_workers_share_the_slots_of_one_start(mock_url: str, tmp_path: Path) -> None:
-    order_for(mock_url, tmp_path).write(tmp_path / "order.json")
+    # Long requests: two processes beside a busy machine take their time between one request and the next.
+    order_for(mock_url, tmp_path, output_tokens=120).write(tmp_path / "order.json")
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])

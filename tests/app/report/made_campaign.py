@@ -12,10 +12,10 @@ import numpy as np
 from app.records import write_json
 from app.runs import RunFolder
 from loadtest.cells import Cell, write_cells
+from loadtest.client.rows import Row, write_load, write_rows
+from loadtest.judge.verdict import Facts, VariantFacts, judge
+from loadtest.judge.virtual import Noise, simulate
 from loadtest.plan import Lengths, Plan, Start, WindowRules
-from loadtest.rows import Row, write_load, write_rows
-from loadtest.verdict import Facts, VariantFacts, judge
-from loadtest.virtual import Noise, simulate
 
 LEVELS = (1, 2, 4)
 EFFECTS = {"v1": (-0.16, -0.02, -0.07), "v2": (-0.012, 0.0, 0.026)}

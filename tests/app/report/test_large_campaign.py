@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from loadtest.client.rows import write_load
 from loadtest.plan import Plan
-from loadtest.rows import write_load
 from tests.app.report.made_campaign import draw_cells, make_campaign, make_plan
 
 ROWS, TOKENS = 1_000_000, 32

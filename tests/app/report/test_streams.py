@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import RecordsError
 from app.report.streams import GAP_EDGES_MS, pooled_gaps, read_stream
-from loadtest.rows import write_load, write_rows
+from loadtest.client.rows import write_load, write_rows
 from tests.app.report.made_campaign import make_row
 
 SECOND = 1_000_000_000

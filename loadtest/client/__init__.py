@@ -1,0 +1,1 @@
+"""The client on the wire: sockets and stamps first, parsing and raw rows after."""

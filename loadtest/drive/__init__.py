@@ -1,0 +1,1 @@
+"""How a start is driven under Locust: users, course, workers, live figures."""

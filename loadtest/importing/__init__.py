@@ -1,0 +1,1 @@
+"""Results of other load clients, read and judged by the same statistics."""

@@ -1,0 +1,1 @@
+"""What raw rows and server samples amount to: steady windows, reconciliation, goodput."""

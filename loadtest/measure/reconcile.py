@@ -1,0 +1,179 @@
+"""Whether a window may count: exact work, full batch, a client that kept up, and a server that agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loadtest.client.rows import Ints, Rows
+from loadtest.measure.server import Sample
+from loadtest.plan import Plan
+from loadtest.shape import Mark
+
+if TYPE_CHECKING:
+    from loadtest.measure.window import Inside
+
+# Kinds of error that mean another length than promised: they spoil the work's exactness, not its success.
+LENGTH_KINDS = ("short_output", "long_output", "finish_reason")
+MAX_FAILURE_SHARE = 0.01
+MIN_IN_FLIGHT_SHARE = 0.97
+MAX_CPU_SHARE = 0.9
+# Events that share their read with another: beyond this share the path hands tokens over in bunches.
+MAX_GLUED_SHARE = 0.25
+# A request joins the batch between two steps, so at any moment a few wait for the step to end: that is no queue.
+MAX_JOINING_SHARE = 0.05
+QUARTERS = 4
+
+
+def check_rows(
+    rows: Rows, inside: Inside, mark: Mark, begin: int, end: int, plan: Plan, closed: bool = True
+) -> list[str]:
+    """Faults of the work itself; only a closed loop promises its concurrency."""
+    reasons = []
+    requests, failed, short = (int(m.sum()) for m in (inside.ended, inside.failed, inside.short))
+    if failed > MAX_FAILURE_SHARE * max(requests, 1):
+        kinds = sorted({rows.error_kind[i] for i in np.flatnonzero(inside.failed)})
+        reasons.append(f"{failed} of {requests} requests failed ({', '.join(kinds)})")
+    if short:
+        reasons.append(f"{short} of {requests} outputs had another length than asked")
+    if not requests and not inside.begun.any():
+        reasons.append("no request began or ended in the window")
+    reasons += _check_prompts(rows, inside)
+    if closed:
+        reasons += _check_concurrency(rows, mark, begin, end)
+        reasons += _check_batch(rows, begin, end, plan)
+    glued = int(rows.glued[inside.ended].sum())
+    events = int(np.diff(rows.offsets)[inside.ended].sum())
+    if glued > MAX_GLUED_SHARE * max(events, 1):
+        reasons.append(f"late reads, {glued / events:.0%} of the events came glued to another")
+    return reasons
+
+
+def check_guards(guard: Mapping[str, Any], plan: Plan) -> list[str]:
+    """Whether the client itself kept up; a record without guards does not count."""
+    lag, cpu = guard.get("loop_lag_p99_ms"), guard.get("cpu_share")
+    if lag is None:
+        return ["no record of the client's own lag"]
+    reasons = []
+    if lag > plan.window.max_loop_lag_ms:
+        reasons.append(f"client late, loop lag p99 {lag:.1f} ms (limit {plan.window.max_loop_lag_ms:g})")
+    if cpu is not None and cpu > MAX_CPU_SHARE:
+        reasons.append(f"client saturated, {cpu:.0%} of a core (limit {MAX_CPU_SHARE:.0%})")
+    return reasons
+
+
+def check_server(
+    samples: Sequence[Sample],
+    rows: Rows,
+    credit: Callable[[int, int], float],
+    mark: Mark,
+    begin: int,
+    end: int,
+) -> list[str]:
+    """Whether the servers' counters agree with the client and show no retraction, queue or cache hit."""
+    reasons = []
+    decode = [s for s in samples if s.role == "decode" and begin <= s.at_ns <= end]
+    for role in sorted({s.role for s in samples}):
+        read = [s for s in samples if s.role == role and begin <= s.at_ns <= end]
+        if errors := [s.error for s in read if s.error]:
+            reasons.append(f"{role} counters not read {len(errors)} times ({errors[0]})")
+        reasons += _check_growth([s for s in read if not s.error], role)
+    queued = [s.values.get("num_queue_reqs", 0) for s in decode if not s.error]
+    if queued and np.median(queued) > 1 + MAX_JOINING_SHARE * mark.concurrency:
+        reasons.append(f"decode queues, median {np.median(queued):g} requests waiting")
+    reasons += _check_tokens([s for s in decode if not s.error], rows, credit, mark)
+    return reasons
+
+
+def decode_samples(samples: Sequence[Sample], begin: int, end: int) -> npt.NDArray[np.float64]:
+    """The decode server's running requests at each reading inside a window."""
+    inside = [s for s in samples if s.role == "decode" and begin <= s.at_ns <= end]
+    return np.array([s.values["num_running_reqs"] for s in inside if "num_running_reqs" in s.values])
+
+
+def overlap(starts: Ints, ends: Ints, begin: int, end: int) -> float:
+    """Mean number of the intervals that are open between begin and end."""
+    shared = np.minimum(ends, end) - np.maximum(starts, begin)
+    return float(np.clip(shared, 0, None).sum() / (end - begin))
+
+
+def peak(starts: Ints, ends: Ints) -> int:
+    """Largest number of intervals open at once; one that ends as another begins does not overlap it."""
+    at = np.concatenate([ends, starts])
+    step = np.concatenate([-np.ones(len(ends), np.int64), np.ones(len(starts), np.int64)])
+    order = np.lexsort((step, at))
+    return int(np.cumsum(step[order]).max(initial=0))
+
+
+def _check_prompts(rows: Rows, inside: Inside) -> list[str]:
+    reasons = []
+    digests = [rows.prompt_sha256[i] for i in np.flatnonzero(inside.begun | inside.ended)]
+    if len(set(digests)) != len(digests):
+        reasons.append("the same prompt was sent twice")
+    cached = rows.cached_tokens[inside.begun]
+    if (cached > 0).any():
+        reasons.append(f"{int((cached > 0).sum())} prompts were served from the prefix cache")
+    return reasons
+
+
+def _check_concurrency(rows: Rows, mark: Mark, begin: int, end: int) -> list[str]:
+    near = (rows.ended_ns > begin) & (rows.sent_ns < end)
+    achieved = overlap(rows.sent_ns[near], rows.ended_ns[near], begin, end)
+    top = peak(np.maximum(rows.sent_ns[near], begin), rows.ended_ns[near])
+    if top > mark.concurrency:
+        return [f"{top} requests in flight at C={mark.concurrency}"]
+    if achieved < MIN_IN_FLIGHT_SHARE * mark.concurrency:
+        return [f"{achieved:.2f} requests in flight on average at C={mark.concurrency}"]
+    return []
+
+
+def _check_batch(rows: Rows, begin: int, end: int, plan: Plan) -> list[str]:
+    # The decode batch as the client sees it, by quarters: readings once a second are too few to judge a small batch.
+    has = np.diff(rows.offsets) > 0
+    first = rows.arrivals_ns[rows.offsets[:-1][has]]
+    last = rows.arrivals_ns[rows.offsets[1:][has] - 1]
+    edges = np.linspace(begin, end, QUARTERS + 1).astype(np.int64)
+    batch = np.array([overlap(first, last, int(a), int(b)) for a, b in pairwise(edges)])
+    share = float(batch.min() / np.median(batch)) if np.median(batch) > 0 else 0.0
+    # One stream more or less, part of the time, is what a small closed loop does by itself.
+    if share < plan.window.batch_share and np.median(batch) - batch.min() > 1:
+        return [f"decode batch fell to {share:.0%} of its median"]
+    return []
+
+
+def _check_growth(samples: Sequence[Sample], role: str) -> list[str]:
+    if len(samples) < 2:
+        return []
+    grown = {
+        name: samples[-1].values[name] - samples[0].values.get(name, 0.0)
+        for name in ("num_retracted_requests_total", "cached_tokens_total", "num_aborted_requests_total")
+        if name in samples[-1].values
+    }
+    words = {
+        "num_retracted_requests_total": "requests retracted",
+        "cached_tokens_total": "prompt tokens from the prefix cache",
+        "num_aborted_requests_total": "requests aborted",
+    }
+    return [f"{role}, {count:g} {words[name]}" for name, count in grown.items() if count > 0]
+
+
+def _check_tokens(samples: Sequence[Sample], rows: Rows, credit: Callable[[int, int], float], mark: Mark) -> list[str]:
+    name = "realtime_tokens_total:decode"
+    if len(samples) < 2 or name not in samples[0].values:
+        return []
+    first, last = samples[0], samples[-1]
+    served = last.values[name] - first.values[name]
+    has = np.diff(rows.offsets) > 0
+    t1 = rows.arrivals_ns[rows.offsets[:-1][has]]
+    # The first token of a request comes from prefill and is not in the decode server's count.
+    k1 = rows.event_tokens[rows.offsets[:-1][has]][(t1 >= first.at_ns) & (t1 < last.at_ns)]
+    received = credit(first.at_ns, last.at_ns) - float(k1.sum())
+    rate = received / max(last.at_ns - first.at_ns, 1)
+    tolerance = 2 * mark.concurrency + rate * (first.took_ns + last.took_ns)
+    if abs(served - received) > tolerance:
+        return [f"server counted {served:g} tokens, the client {received:.0f} (tolerance {tolerance:.0f})"]
+    return []

@@ -1,0 +1,201 @@
+"""The steady window of each level out of raw rows: rates, latencies and the reasons why a cell may not count.
+
+Definitions: t0 request handed to the kernel (in an open loop: when it was to be), t1 and tn first and last event with
+visible text, n tokens the server reports, k1 those of the first event. TTFT = t1 - t0, TPOT = (tn - t1)/(n - k1),
+E2E = tn - t0, ITL = gap between events when each carries one token. Output rate = tokens that arrived inside the window
+over all streams / window, an event's tokens spread over the gap before it. Wall time becomes engine time here and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from loadtest.cells import Cell
+from loadtest.client.rows import Ints, Rows
+from loadtest.measure.gpu import check_gpus, gpu_from_json
+from loadtest.measure.reconcile import LENGTH_KINDS, check_guards, check_rows, check_server, decode_samples
+from loadtest.measure.server import sample_from_json
+from loadtest.measure.steady import drift, mser
+from loadtest.plan import Plan, Start
+from loadtest.shape import Mark, mark_from_json
+
+Floats = npt.NDArray[np.float64]
+BINS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """All content events: arrival, the arrival before it in its request (itself for the first), tokens, request."""
+
+    at_ns: Ints
+    before_ns: Ints
+    tokens: Ints
+    request: Ints
+    first: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, rows: Rows) -> Events:
+        """The events of rows."""
+        counts = np.diff(rows.offsets)
+        first = np.zeros(len(rows.arrivals_ns), bool)
+        first[rows.offsets[:-1][counts > 0]] = True
+        before = np.roll(rows.arrivals_ns, 1)
+        before[first] = rows.arrivals_ns[first]
+        return cls(rows.arrivals_ns, before, rows.event_tokens, np.repeat(np.arange(len(rows)), counts), first)
+
+    def credit(self, start_ns: int, end_ns: int) -> float:
+        """Tokens that fall into an interval, those of an event that straddles an edge shared by time."""
+        near = (self.at_ns >= start_ns) & (self.before_ns < end_ns)
+        at, before, tokens = self.at_ns[near], self.before_ns[near], self.tokens[near]
+        gap = at - before
+        inside = np.minimum(at, end_ns) - np.maximum(before, start_ns)
+        point = (at >= start_ns) & (at < end_ns)
+        return float(tokens @ np.where(gap > 0, inside / np.maximum(gap, 1), point))
+
+    def series(self, edges: Ints) -> Floats:
+        """Tokens credited between consecutive edges."""
+        return np.array([self.credit(int(a), int(b)) for a, b in pairwise(edges)])
+
+
+def measure(start: Start, rows: Rows, load: Mapping[str, Any], plan: Plan) -> list[Cell]:
+    """A cell for each level of a start's record, in visiting order; a level without a window is a void cell."""
+    events = Events.of(rows)
+    marks = [mark_from_json(level) for level in load["levels"]]
+    guards = [level.get("guards", {}) for level in load["levels"]]
+    return [_cell(start, rows, events, load, plan, mark, guard) for mark, guard in zip(marks, guards, strict=True)]
+
+
+def steady_window(events: Events, mark: Mark, plan: Plan) -> tuple[int, int, tuple[str, ...]]:
+    """The marked window, its beginning cut off by MSER when it drifts, and why it is not steady if it still does."""
+    start, end = mark.window_start_ns, mark.window_end_ns
+    # Bins of a whole number of engine seconds would be too few in a short window; a fixed count suits any time scale.
+    edges = np.linspace(start, end, BINS + 1).astype(np.int64)
+    series = events.series(edges)
+    rules = plan.window
+    if not drift(series).matters(rules.slope_alpha, plan.delta):
+        return start, end, ()
+    cut = mser(series)
+    found = drift(series[cut:])
+    if found.matters(rules.slope_alpha, plan.delta):
+        return start, end, (f"not steady, output drifts by {found.relative:+.1%} over the window (p {found.p:.2g})",)
+    return int(edges[cut]), end, ()
+
+
+def _cell(
+    start: Start, rows: Rows, events: Events, load: Mapping[str, Any], plan: Plan, mark: Mark, guard: Mapping[str, Any]
+) -> Cell:
+    if not mark.window_end_ns:
+        return _void(start, mark, (*mark.reasons, "no complete window"))
+    begin, end, unsteady = steady_window(events, mark, plan)
+    scale = float(load["time_scale"])
+    window_s = (end - begin) / 1e9 * scale
+    tokens = events.credit(begin, end)
+    samples = [sample_from_json(s) for s in load["server"]["samples"]]
+    inside = rows_in(rows, events, begin, end)
+    running = decode_samples(samples, begin, end)
+    closed = load.get("workload", {}).get("rate_per_s") is None
+    reasons = (
+        *mark.reasons,
+        *unsteady,
+        *check_rows(rows, inside, mark, begin, end, plan, closed),
+        *check_guards(guard, plan),
+        *check_server(samples, rows, events.credit, mark, begin, end),
+        *check_gpus([gpu_from_json(s) for s in load.get("gpu", ())], begin, end),
+    )
+    return Cell(
+        block=start.block,
+        start=start.index,
+        variant=start.variant,
+        concurrency=mark.concurrency,
+        tokens_per_s=tokens / window_s,
+        window_s=window_s,
+        tokens=round(tokens),
+        requests=int(inside.ended.sum()),
+        decode_batch=float(np.mean(running)) if len(running) else np.nan,
+        failures=int(inside.failed.sum()),
+        short_outputs=int(inside.short.sum()),
+        reasons=tuple(dict.fromkeys(reasons)),
+        **latencies(rows, events, inside, begin, end, scale),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Masks over requests: first output inside the window, ended inside, failed or short among those that ended."""
+
+    begun: npt.NDArray[np.bool_]
+    ended: npt.NDArray[np.bool_]
+    failed: npt.NDArray[np.bool_]
+    short: npt.NDArray[np.bool_]
+
+
+def rows_in(rows: Rows, events: Events, begin: int, end: int) -> Inside:
+    """Which requests belong to a window, by event time."""
+    t1, _ = first_and_last(rows)
+    ended = (rows.ended_ns >= begin) & (rows.ended_ns < end)
+    kinds = np.array(rows.error_kind, dtype=object)
+    short = np.isin(kinds, LENGTH_KINDS)
+    failed = (kinds != "") & (kinds != "cut") & ~short
+    return Inside((t1 >= begin) & (t1 < end), ended & (kinds != "cut"), ended & failed, ended & short)
+
+
+def first_and_last(rows: Rows) -> tuple[Ints, Ints]:
+    """Arrival of each request's first and last content event; -1 where there is none."""
+    has = np.diff(rows.offsets) > 0
+    first, last = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
+    first[has] = rows.arrivals_ns[rows.offsets[:-1][has]]
+    last[has] = rows.arrivals_ns[rows.offsets[1:][has] - 1]
+    return first, last
+
+
+def latencies(rows: Rows, events: Events, inside: Inside, begin: int, end: int, scale: float) -> dict[str, float]:
+    """Medians and tails in engine milliseconds; NaN where undefined."""
+    t1, tn = first_and_last(rows)
+    ms = scale / 1e6
+    ttft = (t1 - rows.scheduled_ns)[inside.begun] * ms
+    whole = inside.ended & ~inside.failed & ~inside.short & (tn > 0)
+    e2e = (tn - rows.scheduled_ns)[whole] * ms
+    tokens = np.bincount(events.request, events.tokens, len(rows))
+    k1 = np.bincount(events.request[events.first], events.tokens[events.first], len(rows))
+    rest = whole & (tokens > k1)
+    tpot = ((tn - t1)[rest] / (tokens - k1)[rest]) * ms
+    gaps = ~events.first & (events.at_ns >= begin) & (events.at_ns < end)
+    one_each = bool(np.all(events.tokens[gaps] == 1))
+    itl = (events.at_ns - events.before_ns)[gaps] * ms if one_each else np.zeros(0)
+    return {
+        "ttft_p50_ms": _percentile(ttft, 50),
+        "ttft_p95_ms": _percentile(ttft, 95),
+        "tpot_p50_ms": _percentile(tpot, 50),
+        "itl_p50_ms": _percentile(itl, 50),
+        "itl_p99_ms": _percentile(itl, 99),
+        "e2e_p50_ms": _percentile(e2e, 50),
+    }
+
+
+def _percentile(values: npt.NDArray[Any], q: float) -> float:
+    return float(np.percentile(values, q)) if len(values) else float("nan")
+
+
+def _void(start: Start, mark: Mark, reasons: tuple[str, ...]) -> Cell:
+    names = ("ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "itl_p50_ms", "itl_p99_ms", "e2e_p50_ms", "decode_batch")
+    return Cell(
+        block=start.block,
+        start=start.index,
+        variant=start.variant,
+        concurrency=mark.concurrency,
+        tokens_per_s=float("nan"),
+        window_s=0.0,
+        tokens=0,
+        requests=0,
+        failures=0,
+        short_outputs=0,
+        reasons=reasons,
+        **dict.fromkeys(names, float("nan")),
+    )

@@ -1,0 +1,205 @@
+"""Cells out of rows whose truth is known by arithmetic."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadtest.cells import Cell
+from loadtest.client.rows import Row, Rows
+from loadtest.measure.window import Events, measure
+from loadtest.plan import Plan, Start
+
+Loop = Callable[..., list[Row]]
+AsRows = Callable[[list[Row]], Rows]
+Record = Callable[..., dict[str, Any]]
+START = Start(2, 1, "v", (4,))
+
+
+@pytest.fixture
+def cell(as_rows: AsRows, load_record: Record, plan: Plan) -> Callable[..., Cell]:
+    """Measures rows with one level."""
+
+    def make(rows: list[Row], **changes: Any) -> Cell:
+        return measure(START, as_rows(rows), load_record(**changes), plan)[0]
+
+    return make
+
+
+def test_ideal_loop_gives_its_own_figures(loop: Loop, cell: Callable[..., Cell]) -> None:
+    found = cell(loop(concurrency=4, output_tokens=50, ttft_ms=50, itl_ms=10))
+    assert (found.block, found.start, found.variant, found.concurrency, found.reasons) == (2, 1, "v", 4, ())
+    assert found.tokens_per_s == pytest.approx(4 * 50 / 0.54, rel=2e-3)
+    assert (found.ttft_p50_ms, found.tpot_p50_ms, found.e2e_p50_ms) == pytest.approx((50, 10, 540))
+    assert (found.itl_p50_ms, found.itl_p99_ms) == pytest.approx((10, 10))
+    assert (found.failures, found.short_outputs, found.window_s) == (0, 0, 20)
+
+
+def test_time_scale_turns_wall_into_engine_time_once(loop: Loop, cell: Callable[..., Cell]) -> None:
+    wall, engine = cell(loop()), cell(loop(), time_scale=10.0)
+    assert engine.tokens_per_s == pytest.approx(wall.tokens_per_s / 10)
+    assert (engine.ttft_p50_ms, engine.window_s) == pytest.approx((wall.ttft_p50_ms * 10, 200))
+
+
+def test_credit_shares_an_event_that_straddles_an_edge(as_rows: AsRows, one_row: Callable[..., Row]) -> None:
+    events = Events.of(as_rows([one_row(0, 1, 0, 0, [100, 200, 300], event_tokens=[2, 4, 4])]))
+    assert events.credit(100, 301) == 10
+    assert events.credit(150, 250) == 4
+    assert events.credit(0, 100) == 0
+    assert events.credit(100, 200) + events.credit(200, 301) == 10
+
+
+def test_credit_is_additive_over_any_cut(as_rows: AsRows, loop: Loop) -> None:
+    events = Events.of(as_rows(loop(concurrency=3, seconds=5)))
+    edges = np.sort(np.random.default_rng(3).integers(0, 5 * 10**9, 40))
+    assert events.series(edges).sum() == pytest.approx(events.credit(int(edges[0]), int(edges[-1])))
+
+
+def test_ramp_and_drain_leave_no_trace_in_the_figures(loop: Loop, cell: Callable[..., Cell]) -> None:
+    rows = loop()
+    ramp: dict[str, Any] = {"sent_ns": -(10**10), "ended_ns": -(9 * 10**9)}
+    ramp |= {"arrivals_ns": [-(9 * 10**9)], "event_tokens": [1]}
+    slow = [dataclasses.replace(r, prompt_sha256=f"ramp {r.prompt_sha256}", **ramp) for r in rows[:3]]
+    assert cell(rows) == cell(slow + rows)
+
+
+def test_unfinished_streams_count_by_their_events(loop: Loop, cell: Callable[..., Cell]) -> None:
+    whole = loop(seconds=60)
+    cut = [r if r.ended_ns < 25e9 else dataclasses.replace(r, error_kind="cut", usage_tokens=-1) for r in whole]
+    assert cell(cut).tokens_per_s == pytest.approx(cell(whole).tokens_per_s)
+    assert cell(cut).failures == 0
+
+
+def test_level_without_a_window_is_void(loop: Loop, cell: Callable[..., Cell]) -> None:
+    found = cell(loop(), level={"window_end_ns": 0, "reasons": ["not filled"]})
+    assert (found.reasons, found.valid) == (("not filled", "no complete window"), False)
+
+
+def test_ramp_inside_the_window_is_cut_or_void(loop: Loop, cell: Callable[..., Cell]) -> None:
+    def slower(row: Row, factor: Callable[[float], float]) -> Row:
+        base, arrivals = row.sent_ns, [row.sent_ns]
+        for gap in np.diff([base, *row.arrivals_ns]):
+            arrivals.append(arrivals[-1] + int(gap * factor(arrivals[-1] / 1e9)))
+        return dataclasses.replace(row, arrivals_ns=arrivals[1:], ended_ns=arrivals[-1])
+
+    def chained(factor: Callable[[float], float]) -> list[Row]:
+        out, end = [], dict.fromkeys(range(4), 0)
+        for row in sorted(loop(seconds=40), key=lambda r: (r.user, r.sequence)):
+            shift = end[row.user] - row.sent_ns
+            moved = dataclasses.replace(
+                row, sent_ns=row.sent_ns + shift, arrivals_ns=[a + shift for a in row.arrivals_ns]
+            )
+            out.append(slower(moved, factor))
+            end[row.user] = out[-1].ended_ns + 1
+        return out
+
+    steady = cell(loop(seconds=40)).tokens_per_s
+    warming = cell(chained(lambda t: 1.3 if t < 12 else 1.0))
+    assert warming.reasons == ()
+    assert warming.tokens_per_s == pytest.approx(steady, rel=0.01)
+    throttling = cell(chained(lambda t: 1 + t / 50))
+    assert any("not steady" in r for r in throttling.reasons)
+
+
+@pytest.mark.parametrize("kind", ["short_output", "finish_reason", "long_output"])
+def test_any_output_of_another_length_voids_the_cell(loop: Loop, cell: Callable[..., Cell], kind: str) -> None:
+    rows = loop()
+    rows[20] = dataclasses.replace(rows[20], error_kind=kind)
+    found = cell(rows)
+    assert (found.short_outputs, found.failures) == (1, 0)
+    assert any("another length" in r for r in found.reasons)
+
+
+def test_failures_are_counted_apart_and_void_when_many(loop: Loop, cell: Callable[..., Cell]) -> None:
+    lost: dict[str, Any] = {"error_kind": "http_status", "arrivals_ns": [], "event_tokens": []}
+    rows = [dataclasses.replace(r, **lost) if r.sequence % 4 == 3 else r for r in loop()]
+    found = cell(rows)
+    assert found.failures > 20
+    assert found.e2e_p50_ms == pytest.approx(540)
+    assert any("http_status" in r for r in found.reasons)
+
+
+def test_itl_is_undefined_when_events_carry_several_tokens(loop: Loop, cell: Callable[..., Cell]) -> None:
+    rows = [dataclasses.replace(r, event_tokens=[4] * len(r.arrivals_ns)) for r in loop()]
+    found = cell(rows)
+    assert np.isnan([found.itl_p50_ms, found.itl_p99_ms]).all()
+    assert found.tpot_p50_ms == pytest.approx(49 * 10 / (50 * 4 - 4))
+
+
+def test_repeated_prompt_and_cache_hit_void_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
+    assert any("twice" in r for r in cell(loop(prompt_sha256="same")).reasons)
+    assert any("prefix cache" in r for r in cell(loop(cached_tokens=8)).reasons)
+
+
+def test_more_in_flight_than_asked_voids_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
+    assert any("5 requests in flight at C=4" in r for r in cell(loop(concurrency=5)).reasons)
+
+
+def test_fewer_in_flight_than_asked_voids_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
+    assert any("on average at C=4" in r for r in cell(loop(concurrency=3)).reasons)
+
+
+@pytest.mark.parametrize(
+    ("guards", "word"),
+    [({}, "no record"), ({"loop_lag_p99_ms": 25.0}, "lag"), ({"loop_lag_p99_ms": 1.0, "cpu_share": 0.97}, "saturated")],
+)
+def test_client_that_did_not_keep_up_voids_the_cell(
+    loop: Loop, cell: Callable[..., Cell], guards: dict[str, float], word: str
+) -> None:
+    assert any(word in r for r in cell(loop(), level={"guards": guards}).reasons)
+
+
+def test_late_reads_void_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
+    assert any("late reads" in r for r in cell(loop(glued=25)).reasons)
+
+
+def sample(at_s: float, **values: float) -> dict[str, Any]:
+    return {"role": "decode", "at_ns": int(at_s * 1e9), "took_ns": 10**6, "values": values}
+
+
+def served(rate: float, **extra: float) -> list[dict[str, Any]]:
+    """Readings once a second of a decode server that counts so many decode tokens a second."""
+    names = {"realtime_tokens_total:decode": rate, **extra}
+    return [sample(t, num_running_reqs=3.7, **{k: v * t for k, v in names.items()}) for t in range(31)]
+
+
+TRUE_RATE = 4 * 49 / 0.54
+
+
+def test_server_that_agrees_leaves_the_cell_valid(loop: Loop, cell: Callable[..., Cell]) -> None:
+    found = cell(loop(), server={"samples": served(TRUE_RATE)})
+    assert found.reasons == ()
+    assert found.decode_batch == pytest.approx(3.7)
+
+
+@pytest.mark.parametrize("factor", [0.98, 1.02])
+def test_server_that_counts_otherwise_voids_the_cell(loop: Loop, cell: Callable[..., Cell], factor: float) -> None:
+    found = cell(loop(), server={"samples": served(TRUE_RATE * factor)})
+    assert any("server counted" in r for r in found.reasons)
+
+
+@pytest.mark.parametrize("name", ["num_retracted_requests_total", "cached_tokens_total", "num_aborted_requests_total"])
+def test_growth_of_a_counter_that_must_stand_still_voids_the_cell(
+    loop: Loop, cell: Callable[..., Cell], name: str
+) -> None:
+    found = cell(loop(), server={"samples": served(TRUE_RATE, **{name: 0.1})})
+    assert any("decode," in r for r in found.reasons)
+
+
+def test_queue_at_the_decode_server_voids_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
+    samples = [s | {"values": s["values"] | {"num_queue_reqs": 2}} for s in served(TRUE_RATE)]
+    assert any("queues" in r for r in cell(loop(), server={"samples": samples}).reasons)
+
+
+def test_unread_counters_are_said(loop: Loop, cell: Callable[..., Cell]) -> None:
+    samples = [s | {"error": "refused"} for s in served(TRUE_RATE)]
+    assert any("not read" in r for r in cell(loop(), server={"samples": samples}).reasons)
+
+
+def test_batch_that_falls_for_a_while_voids_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
+    rows = [r for r in loop() if not (r.user in (2, 3) and 15e9 < r.sent_ns < 20e9)]
+    assert any("decode batch fell" in r for r in cell(rows).reasons)
