@@ -14,11 +14,13 @@ from invoke.tasks import Task, task
 
 from app import errors
 from app.lazily import lazily
+from app.task_help import HELP
 
 if TYPE_CHECKING:
-    from app import arguments, checks, console, environment, gate, operations, planning, profile
+    from app import arguments, checks, console, documentation, environment, gate, operations, planning, profile
     from app import bench_client as bench_clients
     from app import bench_kernel as bench_kernels
+    from app import release as releases
     from app.doctor import examination
 else:
     arguments = lazily("app.arguments")
@@ -26,12 +28,14 @@ else:
     bench_kernels = lazily("app.bench_kernel")
     checks = lazily("app.checks")
     console = lazily("app.console")
+    documentation = lazily("app.documentation")
     examination = lazily("app.doctor.examination")
     environment = lazily("app.environment")
     gate = lazily("app.gate")
     operations = lazily("app.operations")
     planning = lazily("app.planning")
     profile = lazily("app.profile")
+    releases = lazily("app.release")
 
 # A campaign's code is that of its gravest decision, gravest first.
 DECISION_CODES = {"invalid": 9, "reject": 7, "undecided": 8, "same-code": 8, "accept": 0}
@@ -61,7 +65,7 @@ def lab_task(body: Callable[..., int | None]) -> Task[Any]:
         if code:
             raise Exit(code=code)
 
-    return cast("Task[Any]", task(wrapped))
+    return cast("Task[Any]", task(wrapped, help=dict(HELP[body.__name__])))
 
 
 @lab_task
@@ -74,6 +78,12 @@ def demo(_: Context, seed: str = "", quiet: bool = False) -> None:
 def test(_: Context, select: str = "") -> int:
     """All tests that this machine can run, with lint and types; --select narrows to matching test names."""
     return checks.run_checks(select)
+
+
+@lab_task
+def docs(_: Context, out: str = "site") -> None:
+    """Builds the documentation as a site, links checked, and writes docs/reference.md anew."""
+    documentation.build_site(ns, (ERROR_CODES, DECISION_CODES, INTERRUPTED), Path(out))
 
 
 @lab_task
@@ -218,9 +228,9 @@ def build(_: Context, variant: str, engine: str = "sglang", allow_noop: bool = F
 
 
 @lab_task
-def images(_: Context) -> None:
+def images(_: Context, json: bool = False) -> None:
     """The lab's images, what runs them and which is stable."""
-    operations.show_images()
+    operations.show_images(json)
 
 
 @lab_task
@@ -236,9 +246,9 @@ def switch(_: Context, variant: str) -> None:
 
 
 @lab_task
-def verify(_: Context) -> None:
+def verify(_: Context, json: bool = False) -> None:
     """Reads from inside the running services which kernel runs, and compares it with their images."""
-    operations.show_verify()
+    operations.show_verify(json)
 
 
 @lab_task
@@ -265,11 +275,17 @@ def down(_: Context) -> None:
     operations.take_down()
 
 
+@lab_task
+def release(_: Context, version: str, skip_tests: bool = False, dry_run: bool = False) -> None:
+    """Checks, tests, builds and tags a release; refuses a tree, version or changelog that is not ready."""
+    releases.show_release(version, skip_tests, dry_run)
+
+
 def gravest(decisions: list[str]) -> int:
     """The exit code of a campaign: that of its gravest decision."""
     return next((code for decision, code in DECISION_CODES.items() if decision in decisions), 0)
 
 
-TASKS = [demo, test, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan]
+TASKS = [demo, test, docs, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan]
 MEASURES = [bench_kernel, bench_client, calibrate_verdict]
-ns = Collection(*TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, manifests, down)
+ns = Collection(*TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, manifests, down, release)

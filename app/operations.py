@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.table import Table
@@ -15,6 +17,8 @@ from app.kubernetes import write_manifests
 from app.lifecycle import Lifecycle, Serving
 from app.stable import promote, rollback
 from app.variants import load_variants
+
+SCHEMA = 1
 
 
 def show_build(variant: str, engine: str, allow_noop: bool) -> None:
@@ -31,10 +35,14 @@ def show_build(variant: str, engine: str, allow_noop: bool) -> None:
     print(f"built in {built.seconds:.1f} s")
 
 
-def show_images() -> None:
+def show_images(as_json: bool) -> None:
     """Prints the lab's images, what runs them and which is stable."""
+    rows = list_images(settings())
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, "images": [asdict(row) for row in rows]}, indent=1))
+        return
     table = Table(*COLUMNS, title="images")
-    for row in list_images(settings()):
+    for row in rows:
         table.add_row(*row.cells())
     wide_console().print(table)
 
@@ -51,9 +59,13 @@ def show_switch(variant: str) -> None:
     _show_serving(_lifecycle().switch(variant))
 
 
-def show_verify() -> None:
+def show_verify(as_json: bool) -> None:
     """Prints the proof read from inside the running services."""
-    for found in _lifecycle().verify():
+    proven = _lifecycle().verify()
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, "services": [found.to_json() for found in proven]}, indent=1))
+        return
+    for found in proven:
         print(f"{found.service}: {found.identity.variant}, kernel {found.kernel_sha256}, selector {found.selector}")
         print(f"  image {found.image_id}; {len(found.cache)} Triton cache entries")
 

@@ -27,6 +27,17 @@ class Evidence:
     selector: str
     cache: Sequence[Mapping[str, Any]]
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain data of the JSON form."""
+        return {
+            "service": self.service,
+            "image_id": self.image_id,
+            "identity": self.identity.to_json(),
+            "kernel_sha256": self.kernel_sha256,
+            "selector": self.selector,
+            "cache": [dict(entry) for entry in self.cache],
+        }
+
     def proof(self, model: str) -> Proof:
         """As a campaign records it. config: the image's list, since Triton tells no choice among several."""
         named = self.identity

@@ -1,0 +1,28 @@
+"""The documentation as a site, built strictly: a dead link, a missing anchor, a page not in the menu fails it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from app.environment import ROOT, ensure
+from app.errors import UsageError
+from app.records import write_text
+from app.reference import Exits, reference_page
+
+REFERENCE = ROOT / "docs" / "reference.md"
+
+
+def build_site(collection: object, exits: Exits, out: Path) -> None:
+    """Writes docs/reference.md anew and builds docs/ into `out`; UsageError when a page or link is wrong."""
+    ensure("docs")
+    write_text(REFERENCE, reference_page(collection, exits))
+    if subprocess.run(site_command(out), cwd=ROOT).returncode != 0:
+        raise UsageError("the documentation has faults, named above; mend them and build again")
+    print(f"{out / 'index.html'}")
+
+
+def site_command(out: Path) -> list[str]:
+    """mkdocs' command line; every warning is a fault."""
+    return [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(out.absolute())]

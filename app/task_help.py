@@ -1,0 +1,112 @@
+"""What each option of each task means, in a line: shown by `invoke TASK --help` and in docs/reference.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_ENGINE = "what stands behind prefill and decode: sglang or sim (SIMULATED, no GPU)"
+_VARIANT = "a name from invoke variants"
+_JSON = "print the same as JSON"
+_CAMPAIGN = "folder name under runs/"
+_ALLOW_NOOP = "go on although the machine code is the control's"
+_CONCURRENCY = "requests in flight, rising, separated by commas"
+_DESIGN = "mirrored (ABBA; free of drift) or single (AB, then BA; half the starts)"
+
+HELP: Mapping[str, Mapping[str, str]] = {
+    "demo": {
+        "seed": "draws the order of starts and all noise; empty draws one",
+        "quiet": "dated lines in place of a live bar",
+    },
+    "test": {"select": "only tests whose name matches this pytest expression; skips lint and types"},
+    "docs": {"out": "folder for the pages; emptied first"},
+    "doctor": {
+        "engine": _ENGINE,
+        "runtime": "where the stack runs: docker or local; empty: docker for sglang, local for sim",
+        "json": _JSON,
+    },
+    "variants": {"json": _JSON},
+    "diff": {"variant": _VARIANT, "release": "SGLang release to patch; empty: the pinned one"},
+    "check": {
+        "variant": _VARIANT,
+        "arch": "compute capability to compile for: 120 or 90",
+        "triton": "Triton version to compile with; empty: the locked one",
+        "model": "config.json or its folder, for the head count; empty: DeepSeek-V4-Flash",
+        "tp": "attention tensor parallelism, which divides the heads",
+        "stock": "try the configs on SGLang's own kernel in place of the variant's file",
+        "allow_noop": _ALLOW_NOOP,
+        "json": _JSON,
+    },
+    "profile_kernel": {
+        "variant": _VARIANT,
+        "trace": "profiler trace to read; empty: record one on this GPU",
+        "out": "where to keep a recorded trace",
+        "arch": "compute capability that the trace is held against",
+        "batch": "requests in the recorded launch",
+        "heads": "query heads of the recorded launch; 0: the model's share",
+    },
+    "bench_kernel": {
+        "variants": "names separated by commas",
+        "out": "CSV to write; its conditions go into a JSON beside it",
+        "flashmla": "sglang-kernel's flashmla_ops library, timed beside the variants",
+        "sweep": "batches 1 to 512 of one shape in place of the table's cases",
+    },
+    "bench_client": {},
+    "compare": {
+        "variants": "names separated by commas; a control that is not named is added",
+        "concurrency": _CONCURRENCY,
+        "blocks": "blocks of starts; at least 4 for a verdict",
+        "design": _DESIGN,
+        "runtime": "where the stack runs: docker or local",
+        "engine": _ENGINE,
+        "time_scale": "engine seconds per wall second; sim only",
+        "lengths": "tokens in and out of every request",
+        "settle": "engine seconds to wait after the last slot is filled",
+        "window": "engine seconds that are measured",
+        "delta": "smallest effect of interest, as a share: 0.01 is 1 %",
+        "seed": "draws the order of starts and all noise; empty draws one",
+        "id": "name of the campaign's folder under runs/; empty: the time",
+        "resume": "campaign to go on with; its own plan rules, other options are ignored",
+        "calibration": "timing file of the simulated engine; empty: the committed one",
+        "import_": "folder with import.csv: judge what another load driver measured",
+        "quiet": "dated lines in place of a live bar",
+    },
+    "report": {
+        "id": _CAMPAIGN,
+        "slope": "two concurrencies: does throughput still rise between them?",
+        "amdahl": "YAML of kernel times and shares: can the kernel explain the effect?",
+    },
+    "ledger": {"id": _CAMPAIGN},
+    "plan": {
+        "effect": "change to find, in percent",
+        "power": "probability of finding it",
+        "campaign": "campaign whose noise is taken as pilot",
+        "sd": "standard deviation of a block difference in percent, in place of a campaign",
+        "concurrency": f"with --sd: {_CONCURRENCY}",
+        "design": f"with --sd: {_DESIGN}",
+        "hours": "also say what this many hours can show",
+        "variants": "variants in the campaign, controls included",
+        "start_s": "wall seconds of one start",
+        "level_s": "wall seconds of one concurrency of a start",
+        "json": _JSON,
+    },
+    "calibrate_verdict": {"campaigns": "virtual campaigns a row"},
+    "build": {"variant": _VARIANT, "engine": _ENGINE, "allow_noop": _ALLOW_NOOP},
+    "images": {"json": _JSON},
+    "up": {"variant": _VARIANT, "engine": _ENGINE, "runtime": "docker; local stacks live inside compare only"},
+    "switch": {"variant": _VARIANT},
+    "verify": {"json": _JSON},
+    "promote": {
+        "variant": _VARIANT,
+        "engine": "whose image: sglang or sim",
+        "force": "without an accepting verdict; needs --reason",
+        "reason": "why, kept in the ledger",
+    },
+    "rollback": {"engine": "whose image: sglang or sim"},
+    "manifests": {"out": "folder for base and overlays"},
+    "down": {},
+    "release": {
+        "version": "MAJOR.MINOR.PATCH; pyproject.toml and CHANGELOG.md must name it already",
+        "skip_tests": "do not run the tests; the tag's message says so",
+        "dry_run": "check, test and build, but tag nothing",
+    },
+}
