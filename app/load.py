@@ -7,19 +7,22 @@ from pathlib import Path
 
 from app.engine import Command
 from app.environment import ROOT
-from app.errors import LoadError
+from app.errors import LoadError, NotReadyError
 from app.records import read_json, write_json
 from app.stack import Endpoints
-from app.stack.process import Service
+from app.stack.process import Service, wait_until
+from app.stack.watch import Watch
 from loadtest.cells import Cell, write_cells
-from loadtest.order import StartOrder
-from loadtest.plan import Plan, Start
 from loadtest.client.rows import read_rows
 from loadtest.measure.window import measure
+from loadtest.order import StartOrder
+from loadtest.plan import Plan, Start
 
 LOCUSTFILE = ROOT / "loadtest" / "locustfile.py"
 # Beyond what the levels take by plan: Locust's own start and end, and writing the rows.
 SPARE_S = 60.0
+# What a driver whose servers failed gets to end by itself; its rows do not count any more.
+GRACE_S = 2.0
 
 
 def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, simulated: bool) -> Path:
@@ -46,10 +49,13 @@ def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, si
     return path
 
 
-def run_load(order: Path, plan: Plan, start: Start, router_url: str) -> list[Cell]:
-    """Measures one start and keeps its cells beside its rows; LoadError when the driver fails or overruns."""
+def run_load(order: Path, plan: Plan, start: Start, watch: Watch) -> list[Cell]:
+    """Measures one start and keeps its cells beside its rows.
+
+    NotReadyError as soon as the watch sees a service fail; LoadError when the driver itself fails or overruns.
+    """
     folder = order.parent
-    _run_locust(order, router_url, longest_s(plan, len(start.concurrencies)))
+    _run_locust(order, watch, longest_s(plan, len(start.concurrencies)))
     cells = measure(start, read_rows(folder), read_json(folder / "load.json"), plan)
     write_cells(folder / "cells.csv", cells)
     return cells
@@ -61,17 +67,30 @@ def longest_s(plan: Plan, levels: int) -> float:
     return SPARE_S + levels * (rules.fill_timeout_s + rules.settle_s + rules.window_s) / plan.time_scale
 
 
-def _run_locust(order: Path, router_url: str, timeout_s: float) -> None:
+def _run_locust(order: Path, watch: Watch, timeout_s: float) -> None:
     argv = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
-    argv += ["--host", router_url, "--decode-ab-order", str(order)]
+    argv += ["--host", watch.router_url, "--decode-ab-order", str(order)]
     driver = Service("load driver", Command(tuple(argv), {"PYTHONPATH": str(ROOT)}), order.with_name("locust.log"))
     driver.start()
     try:
-        exit_code = driver.wait(timeout_s)
+        _await_end(driver, watch, timeout_s)
     finally:
-        driver.stop()
-    if exit_code is None:
+        driver.stop(GRACE_S)
+
+
+def _await_end(driver: Service, watch: Watch, timeout_s: float) -> None:
+    fault = ""
+
+    def ended() -> bool:
+        nonlocal fault
+        fault = watch()
+        return bool(fault) or not driver.running
+
+    if not wait_until(ended, timeout_s):
         raise LoadError(f"the load driver did not end within {timeout_s:.0f} s (log: {driver.log})")
-    if exit_code != 0:
+    # A driver that fails on a service's death may do so before the watch looks again.
+    if fault := fault or (watch.ended() if driver.exit_code else ""):
+        raise NotReadyError(fault)
+    if driver.exit_code != 0:
         last = " | ".join(driver.tail(3))
-        raise LoadError(f"the load driver ended with exit code {exit_code}: {last} (log: {driver.log})")
+        raise LoadError(f"the load driver ended with exit code {driver.exit_code}: {last} (log: {driver.log})")

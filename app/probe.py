@@ -58,7 +58,7 @@ def send_canary(endpoints: Endpoints, timeout_s: float = 60.0) -> Canary:
     before, began = generated_tokens(endpoints.decode_url), time.monotonic()
     answer = _completion(endpoints, timeout_s)
     seconds = time.monotonic() - began
-    text, tokens = str(answer["choices"][0]["text"]), int(answer["usage"]["completion_tokens"])
+    text, tokens = _said(answer)
     moved = _moved_counter(endpoints.decode_url, before, deadline=time.monotonic() + 5)
     if answer.get("model") != endpoints.model:
         raise NotReadyError(f"canary: served model is {answer.get('model')!r}, not {endpoints.model!r}")
@@ -71,15 +71,14 @@ def send_canary(endpoints: Endpoints, timeout_s: float = 60.0) -> Canary:
 
 def generated_tokens(url: str) -> float:
     """Sum of decode's generated-token counter; 0 when it has not appeared yet."""
-    text = session().get(f"{url}/metrics", timeout=30).text
+    text = _get(f"{url}/metrics").text
     values = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith(GENERATED)]
     return sum(float(v) for v in values)
 
 
 def server_info(url: str) -> dict[str, Any]:
     """The server's own description of itself. Holds keys when one is set: pick fields, never store it whole."""
-    info: dict[str, Any] = session().get(f"{url}/server_info", timeout=30).json()
-    return info
+    return _object(_get(f"{url}/server_info"))
 
 
 def session() -> requests.Session:
@@ -87,6 +86,13 @@ def session() -> requests.Session:
     made = requests.Session()
     made.trust_env = False
     return made
+
+
+def _said(answer: dict[str, Any]) -> tuple[str, int]:
+    try:
+        return str(answer["choices"][0]["text"]), int(answer["usage"]["completion_tokens"])
+    except (KeyError, IndexError, TypeError, ValueError) as e:
+        raise NotReadyError(f"canary: the answer is no completion ({e!r}): {str(answer)[:120]}") from e
 
 
 def _completion(endpoints: Endpoints, timeout_s: float) -> dict[str, Any]:
@@ -104,8 +110,24 @@ def _completion(endpoints: Endpoints, timeout_s: float) -> dict[str, Any]:
         raise NotReadyError(f"canary: no answer from {endpoints.router_url} within {timeout_s:.0f} s ({e})") from e
     if response.status_code != 200:
         raise NotReadyError(f"canary: HTTP {response.status_code} from the router: {response.text[:200]}")
-    answer: dict[str, Any] = response.json()
-    return answer
+    return _object(response)
+
+
+def _get(url: str) -> requests.Response:
+    try:
+        return session().get(url, timeout=30)
+    except requests.RequestException as e:
+        raise NotReadyError(f"no answer from {url} ({e})") from e
+
+
+def _object(response: requests.Response) -> dict[str, Any]:
+    try:
+        found = response.json()
+    except requests.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise NotReadyError(f"{response.url} answered what is no JSON object: {response.text[:80]!r}")
+    return found
 
 
 def _moved_counter(url: str, before: float, deadline: float) -> float:

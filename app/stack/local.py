@@ -58,6 +58,10 @@ class LocalStack:
     def alive(self) -> Sequence[str]:
         return [name for name, service in self._services.items() if not service.running]
 
+    def pid(self, service: str) -> int | None:
+        """Process id of a service; None when it is not up."""
+        return self._services[service].pid if service in self._services else None
+
     def tail(self, service: str, lines: int = 20) -> list[str]:
         return self._services[service].tail(lines) if service in self._services else []
 

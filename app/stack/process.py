@@ -49,6 +49,11 @@ class Service:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def pid(self) -> int | None:
+        """Process id while it runs or has not been waited for; None before its start and after its stop."""
+        return None if self._process is None else self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """Exit code once ended; negative for a signal."""
         return None if self._process is None else self._process.poll()

@@ -14,7 +14,7 @@ from app.stack import Endpoints
 
 
 class FakeStack:
-    """Serves what it was switched to. `lies` overrides fields of the proof; `dead` is what `alive` reports."""
+    """Serves what it was switched to. `lies` overrides fields of the proof; `dead` is what `alive` reports, `words` its log."""
 
     runtime = "local"
     simulated = True
@@ -23,6 +23,7 @@ class FakeStack:
         self.model, self.tokens, self.silent = "fake", 0, False
         self.lies: dict[str, Any] = {}
         self.dead: list[str] = []
+        self.words: list[str] = []
         self.switched: list[str] = []
         self.downs = 0
         self._kernel: PlacedKernel | None = None
@@ -52,7 +53,7 @@ class FakeStack:
         return self.dead
 
     def tail(self, service: str, lines: int = 20) -> list[str]:
-        return []
+        return self.words
 
     def down(self) -> None:
         self.downs += 1

@@ -11,8 +11,9 @@ from app.campaign import Campaign, finished_cells, run
 from app.engine import PlacedKernel
 from app.errors import InvalidCampaignError, LoadError, ProofError
 from app.progress import Progress
-from app.records import read_json
+from app.records import read_json, write_json
 from app.runs import RunFolder
+from app.stack.watch import Watch
 from loadtest.cells import Cell, write_cells
 from loadtest.plan import Plan, Start
 from tests.app.fake_stack import FakeStack
@@ -28,7 +29,7 @@ class FakeLoad:
         self.calls: list[Start] = []
         self.faults: dict[int, Any] = {}
 
-    def __call__(self, order: Path, plan: Plan, start: Start, router_url: str) -> list[Cell]:
+    def __call__(self, order: Path, plan: Plan, start: Start, watch: Watch) -> list[Cell]:
         self.calls.append(start)
         fault = self.faults.get(len(self.calls))
         if isinstance(fault, BaseException):
@@ -80,6 +81,24 @@ def test_a_service_that_dies_in_a_block_voids_the_block_and_the_campaign_goes_on
     load.faults = {3: LoadError("decode ended with exit code -9")}
     assert len(run(campaign)) == 16
     assert stack.downs == 2
+
+
+def test_a_service_found_dead_after_the_load_voids_the_block_by_name(
+    campaign: Campaign, load: FakeLoad, stack: FakeStack
+) -> None:
+    def die_once(order: Path, plan: Plan, start: Start, watch: Watch) -> list[Cell]:
+        stack.dead = ["decode"] if len(load.calls) == 1 else []
+        return load(order, plan, start, watch)
+
+    run(replace(campaign, load=die_once))
+    assert "decode ended during the load" in campaign.folder.void_attempts()[0]["void"][0]
+
+
+def test_a_lab_killed_after_a_void_attempt_does_the_block_again(campaign: Campaign, load: FakeLoad) -> None:
+    record = {"schema": 1, "block": 0, "attempt": 1, "void": ["lag"], "finished_at": ""}
+    write_json(campaign.folder.block(0) / "block.json", record)
+    assert len(run(campaign)) == 16
+    assert campaign.folder.void_attempts() == [record]
 
 
 def test_a_block_that_stays_void_ends_with_its_reasons(campaign: Campaign, load: FakeLoad) -> None:

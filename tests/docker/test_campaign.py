@@ -18,6 +18,7 @@ from app.image import BuiltImage
 from app.load import run_load
 from app.progress import Progress
 from app.runs import RunFolder
+from app.stack.watch import Watch
 from loadtest.plan import Lengths, Plan, Start, WindowRules
 from tests.docker.conftest import PROJECT, leftovers
 
@@ -70,10 +71,10 @@ def test_block_whose_decode_was_killed_is_done_again(api: Any, containers: Conta
     made = campaign(containers, tmp_path / "run")
     killed: list[str] = []
 
-    def load(order: Path, plan: Plan, start: Start, url: str) -> list[Any]:
+    def load(order: Path, plan: Plan, start: Start, watch: Watch) -> list[Any]:
         if (start.block, start.index) == (1, 1) and not killed:
             threading.Thread(target=kill_decode, args=(api, killed)).start()
-        return run_load(order, plan, start, url)
+        return run_load(order, plan, start, watch)
 
     cells = campaigns.run(replace(made, load=load))
     assert len(killed) == 1

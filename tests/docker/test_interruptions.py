@@ -25,6 +25,7 @@ from app.errors import LoadError, NotReadyError
 from app.image import BuiltImage, build_variant
 from app.lifecycle import Lifecycle
 from app.load import run_load
+from app.stack.watch import Watch
 from loadtest.plan import Plan, Start
 from tests.docker.conftest import PROJECT, leftovers
 from tests.docker.test_campaign import PLAN, campaign
@@ -110,13 +111,13 @@ def test_daemon_stopped_in_the_middle_of_a_campaign(
     )  # fmt: skip
     stopped: list[Start] = []
 
-    def load(order: Path, plan: Plan, start: Start, url: str) -> list[Any]:
+    def load(order: Path, plan: Plan, start: Start, watch: Watch) -> list[Any]:
         if start.block == 1 and not stopped:
             stopped.append(start)
             daemon.stop()
             # What a load without any server ends with, without the minute that it waits for one.
             raise LoadError("no answer from the router")
-        return run_load(order, plan, start, url)
+        return run_load(order, plan, start, watch)
 
     with pytest.raises(NotReadyError, match="daemon"):
         campaigns.run(replace(campaign(make(), tmp_path / "run"), load=load))
