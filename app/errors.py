@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-
 # The longest message; values of any size from outside end up in messages.
 LIMIT_CHARACTERS = 2000
 

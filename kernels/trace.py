@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,11 @@ from typing import Any, BinaryIO
 import ijson
 
 Axes = tuple[int, int, int]
+# More of either is no trace of a server; without these bounds a hostile file could fill the memory.
+LIMIT_KINDS = 10_000
+LIMIT_EVENT_BYTES = 8 * 1024 * 1024
+LIMIT_DEPTH = 2000
+_SHOWN_CHARACTERS = 100
 
 
 class TraceError(ValueError):
@@ -58,14 +64,17 @@ def read_device(path: Path) -> Device | None:
     """The first GPU that a trace's head names; None where it names none before its events."""
     with _whole(path), _opened(path) as file:
         facts: dict[str, Any] = {}
-        for prefix, kind, value in ijson.parse(file, use_float=True):
+        for prefix, kind, value in ijson.parse(_Metered(file), use_float=True):
             if prefix.startswith(("traceEvents", "item")) or (prefix, kind) == ("deviceProperties.item", "end_map"):
                 break
-            if prefix.startswith("deviceProperties.item."):
+            if prefix.removeprefix("deviceProperties.item.") in ("name", "computeMajor", "computeMinor"):
                 facts[prefix.removeprefix("deviceProperties.item.")] = value
     if "computeMajor" not in facts or "computeMinor" not in facts:
         return None
-    return Device(str(facts.get("name", "")), 10 * int(facts["computeMajor"]) + int(facts["computeMinor"]))
+    try:
+        return Device(str(facts.get("name", "")), 10 * int(facts["computeMajor"]) + int(facts["computeMinor"]))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TraceError(f"{path} names a GPU of no compute capability ({error}); record it again") from error
 
 
 def read_launches(path: Path, kernel: str) -> list[LaunchGroup]:
@@ -78,13 +87,16 @@ def read_launches(path: Path, kernel: str) -> list[LaunchGroup]:
     others: dict[str, float] = {}
     wanted = _name_of(kernel)
     for event in _kernel_events(path):
-        name, took_us = str(event.get("name", "")), float(event.get("dur", 0))
+        name, took_us = str(event.get("name", "")), _duration_us(path, event)
         if wanted.fullmatch(name) is None:
-            # A few names serve the message; a trace may have very many.
+            # A few names serve the message; a trace may have very many, and long ones.
+            name = name[:_SHOWN_CHARACTERS]
             if name in others or len(others) < 1000:
                 others[name] = others.get(name, 0.0) + took_us
             continue
         launch = _launch(path, event)
+        if launch not in groups and len(groups) == LIMIT_KINDS:
+            raise TraceError(f"{path} has more than {LIMIT_KINDS} kinds of launch of {kernel}; that is no trace of it")
         old = groups.get(launch, LaunchGroup(launch, 0, 0.0, took_us, took_us))
         groups[launch] = LaunchGroup(
             launch, old.count + 1, old.total_us + took_us, min(old.least_us, took_us), max(old.most_us, took_us)
@@ -105,8 +117,10 @@ def _name_of(kernel: str) -> re.Pattern[str]:
 def _kernel_events(path: Path) -> Iterator[Mapping[str, Any]]:
     read = 0
     with _whole(path), _opened(path) as file:
-        for event in ijson.items(file, _events_at(file), use_float=True):
+        metered = _Metered(file)
+        for event in ijson.items(metered, _events_at(file), use_float=True):
             read += 1
+            metered.event_read()
             if isinstance(event, dict) and event.get("cat") == "kernel":
                 yield event
     if not read:
@@ -117,10 +131,39 @@ def _kernel_events(path: Path) -> Iterator[Mapping[str, Any]]:
 def _whole(path: Path) -> Iterator[None]:
     try:
         yield
-    except (ijson.JSONError, EOFError, UnicodeDecodeError, zlib.error) as error:
-        raise TraceError(f"{path} is no whole JSON trace ({error}); record it again") from error
+    except TraceError:
+        raise
+    # ValueError: numbers of thousands of digits, and text that is not UTF-8.
+    except (ijson.JSONError, EOFError, ValueError, OverflowError, zlib.error) as error:
+        # The parser draws an arrow under the place, on lines of its own.
+        said = " ".join(str(error).split())
+        raise TraceError(f"{path} is no whole JSON trace ({said}); record it again") from error
     except OSError as error:
         raise TraceError(f"cannot read trace {path}: {error}") from error
+
+
+class _Metered:
+    """A file that ends the reading when one event does not end, or nests so deep that the parser's time is its square.
+
+    Depth is taken from the brackets, those inside texts too: an event that is read sets the count back.
+    """
+
+    def __init__(self, file: BinaryIO | gzip.GzipFile) -> None:
+        self._file, self._size, self._depth = file, 0, 0
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._size += len(data)
+        self._depth += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
+        if self._size > LIMIT_EVENT_BYTES:
+            raise ValueError(f"{LIMIT_EVENT_BYTES // 2**20} MiB without the end of an event")
+        if self._depth > LIMIT_DEPTH:
+            raise ValueError(f"nested deeper than {LIMIT_DEPTH} levels")
+        return data
+
+    def event_read(self) -> None:
+        """Begins the count anew."""
+        self._size = self._depth = 0
 
 
 @contextmanager
@@ -142,13 +185,23 @@ def _events_at(file: BinaryIO | gzip.GzipFile) -> str:
     return "item" if start.startswith(b"[") else "traceEvents.item"
 
 
+def _duration_us(path: Path, event: Mapping[str, Any]) -> float:
+    try:
+        took_us = float(event.get("dur", 0))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TraceError(f"{path}: an event's duration is no number ({error}); record it again") from error
+    if not 0 <= took_us < math.inf:
+        raise TraceError(f"{path}: an event lasts {took_us} us; record it again")
+    return took_us
+
+
 def _launch(path: Path, event: Mapping[str, Any]) -> Launch:
     facts = event.get("args") or {}
     try:
         return Launch(
             _axes(facts["grid"]), _axes(facts["block"]), int(facts["registers per thread"]), int(facts["shared memory"])
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise TraceError(
             f"{path}: a launch of {event.get('name')} lacks {error}; record it with CUDA activities"
         ) from error
