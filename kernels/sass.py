@@ -59,6 +59,24 @@ def code_sha256(cubin: bytes) -> str:
     return digest.hexdigest()
 
 
+def registers(cubin: bytes) -> int:
+    """Registers a thread of a cubin's kernel, from the attribute that the driver itself reads; ValueError without one.
+
+    Of several functions in the file the one with most, as the launch has to provide it.
+    """
+    # EIATTR_REGCOUNT of .nv.info: format, attribute, size of what follows, symbol, count.
+    head = bytes((4, 0x2F, 8, 0))
+    found = []
+    for name, body in _sections(cubin):
+        at = body.find(head) if name == ".nv.info" else -1
+        while at >= 0:
+            found.append(int(struct.unpack_from("<I", body, at + 8)[0]))
+            at = body.find(head, at + 12)
+    if not found:
+        raise ValueError("the cubin names no register count")
+    return max(found)
+
+
 def _sections(elf: bytes) -> list[tuple[str, bytes]]:
     if elf[:5] != b"\x7fELF\x02":
         raise ValueError("not a 64-bit ELF file")
