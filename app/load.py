@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from app.engine import Command
@@ -41,6 +42,7 @@ def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, si
         router_url=endpoints.router_url,
         prefill_url=endpoints.prefill_url,
         decode_url=endpoints.decode_url,
+        router_metrics_url=endpoints.router_metrics_url,
         out=folder.resolve(),
         simulated=simulated,
     )
@@ -49,13 +51,15 @@ def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, si
     return path
 
 
-def run_load(order: Path, plan: Plan, start: Start, watch: Watch) -> list[Cell]:
-    """Measures one start and keeps its cells beside its rows.
+def run_load(
+    order: Path, plan: Plan, start: Start, watch: Watch, python: Sequence[str] = (sys.executable, "-m")
+) -> list[Cell]:
+    """Measures one start and keeps its cells beside its rows. python: the command that runs a module.
 
     NotReadyError as soon as the watch sees a service fail; LoadError when the driver itself fails or overruns.
     """
     folder = order.parent
-    _run_locust(order, watch, longest_s(plan, len(start.concurrencies)))
+    _run_locust(order, watch, python, longest_s(plan, len(start.concurrencies)))
     cells = measure(start, read_rows(folder), read_json(folder / "load.json"), plan)
     write_cells(folder / "cells.csv", cells)
     return cells
@@ -67,8 +71,8 @@ def longest_s(plan: Plan, levels: int) -> float:
     return SPARE_S + levels * (rules.fill_timeout_s + rules.settle_s + rules.window_s) / plan.time_scale
 
 
-def _run_locust(order: Path, watch: Watch, timeout_s: float) -> None:
-    argv = [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
+def _run_locust(order: Path, watch: Watch, python: Sequence[str], timeout_s: float) -> None:
+    argv = [*python, "locust", "-f", str(LOCUSTFILE), "--headless", "--only-summary"]
     argv += ["--host", watch.router_url, "--decode-ab-order", str(order)]
     driver = Service("load driver", Command(tuple(argv), {"PYTHONPATH": str(ROOT)}), order.with_name("locust.log"))
     driver.start()

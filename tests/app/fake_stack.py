@@ -14,7 +14,10 @@ from app.stack import Endpoints
 
 
 class FakeStack:
-    """Serves what it was switched to. `lies` overrides fields of the proof; `dead` is what `alive` reports, `words` its log."""
+    """Serves what it was switched to. `lies` overrides fields of the proof.
+
+    `dead` is what `alive` reports, `words` the log of every service.
+    """
 
     runtime = "local"
     simulated = True

@@ -1,0 +1,89 @@
+"""The table of faults: one line a kind, as CSV and as the block between two marks of docs/faults.md."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from app.environment import ROOT
+from app.errors import RecordsError
+from app.records import write_text
+
+PAGE = ROOT / "docs" / "faults.md"
+BEGIN, END = "<!-- begin faults -->", "<!-- end faults -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of one kind of fault. lost: finished blocks gone or changed, or half ones counted; leaked: processes.
+
+    skipped: why it was not tried here. note: what was seen, in a few words.
+    """
+
+    kind: str
+    tried: int = 0
+    survived: int = 0
+    lost: int = 0
+    leaked: int = 0
+    seconds: float = 0.0
+    skipped: str = ""
+    note: str = ""
+
+    @property
+    def sound(self) -> bool:
+        """Whether every trial was survived with nothing lost and nothing left over; a skipped kind says nothing."""
+        return self.survived == self.tried and not self.lost and not self.leaked
+
+    def and_also(self, other: Tried) -> Tried:
+        """Both together, under this kind."""
+        notes = [n for n in dict.fromkeys((self.note, other.note)) if n]
+        return Tried(
+            self.kind,
+            self.tried + other.tried,
+            self.survived + other.survived,
+            self.lost + other.lost,
+            self.leaked + other.leaked,
+            self.seconds + other.seconds,
+            self.skipped or other.skipped,
+            "; ".join(notes),
+        )
+
+
+def together(trials: Iterable[Tried]) -> list[Tried]:
+    """One line a kind, in the order of first appearance."""
+    found: dict[str, Tried] = {}
+    for one in trials:
+        found[one.kind] = found[one.kind].and_also(one) if one.kind in found else one
+    return list(found.values())
+
+
+def table_csv(rows: Sequence[Tried]) -> str:
+    """The table as CSV, a header first."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(f.name for f in fields(Tried))
+    writer.writerows((*astuple(r)[:5], f"{r.seconds:.1f}", r.skipped, r.note) for r in rows)
+    return out.getvalue()
+
+
+def table_markdown(rows: Sequence[Tried], head: str) -> str:
+    """The table for a page, under a line that says where and how it was made."""
+    lines = [head, "", "| fault | tried | survived | lost blocks | leaked processes | seconds | what was seen |"]
+    lines += ["|---|--:|--:|--:|--:|--:|---|"]
+    for r in rows:
+        seen = f"not tried: {r.skipped}" if r.skipped and not r.tried else "; ".join(filter(None, (r.note, r.skipped)))
+        cell = seen.replace("|", "\\|")
+        lines.append(f"| {r.kind} | {r.tried} | {r.survived} | {r.lost} | {r.leaked} | {r.seconds:.0f} | {cell} |")
+    return "\n".join(lines)
+
+
+def write_page(markdown: str, page: Path = PAGE) -> None:
+    """Puts the table between the page's marks; RecordsError when it has none."""
+    text = page.read_text(encoding="utf-8")
+    if BEGIN not in text or END not in text:
+        raise RecordsError(f"{page} lacks the marks {BEGIN} and {END}; put them where the table belongs")
+    before, rest = text.split(BEGIN, 1)
+    write_text(page, f"{before}{BEGIN}\n{markdown}\n{END}{rest.split(END, 1)[1]}")

@@ -1,0 +1,162 @@
+"""One small campaign with faults in it, and what must hold of it afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from app import campaign as campaigns
+from app.chaos.record import Tried
+from app.chaos.stage import PYTHON, ChaosEngine, Fault, Fired, Stage
+from app.chaos.weather import Proxy
+from app.compare import judge_again, write_plan
+from app.engine import PlacedKernel
+from app.engine.sim.engine import SimEngine
+from app.errors import LabError
+from app.placing import place_kernels
+from app.progress import Progress
+from app.records import read_json
+from app.runs import RunFolder
+from app.stack.local import LocalStack
+from app.stack.process import wait_until
+from app.upstream import fetch_base
+from app.variants import load_variants
+from loadtest.plan import Lengths, Plan, WindowRules
+
+LEVELS = (1, 4)
+TIME_SCALE = 10.0
+# Loose where a busy machine would void a block by itself: only faults are to void blocks here.
+RULES = WindowRules(2.0, 8.0, 100.0, batch_share=0.1, slope_alpha=1e-9, max_loop_lag_ms=1000.0)
+LENGTHS = Lengths(16, 128)
+GONE_S = 5.0
+RESUMES = 4
+
+
+def small_plan(blocks: int, seed: int) -> Plan:
+    """Two variants, C = 1 and 4, a second a window."""
+    return write_plan(
+        ("v1",), LEVELS, blocks=blocks, design="single", seed=seed, lengths=LENGTHS, window=RULES, time_scale=TIME_SCALE
+    )
+
+
+@dataclass(slots=True)
+class Trial:
+    """A campaign whose block n + 1 meets fault n; block 0 is left in peace, to be lost if anything can be."""
+
+    folder: RunFolder
+    faults: Sequence[Fault]
+    seed: int
+    weathered: bool = False
+    python: tuple[str, ...] = PYTHON
+    errors: list[str] = field(default_factory=list)
+    _finished: dict[int, str] = field(default_factory=dict)
+
+    def run(self, progress: Progress) -> list[Tried]:
+        """Runs it to its end, resuming when a fault ended it, and judges each fault."""
+        before = {p.pid for p in psutil.Process().children(recursive=True)}
+        plan = small_plan(len(self.faults) + 1, self.seed)
+        kernels = place_kernels(load_variants(), plan.variants, fetch_base(), self.folder.path / "kernels")
+        engine = ChaosEngine(SimEngine(plan.seed, plan.time_scale), self.python)
+        with contextlib.ExitStack() as open_things:
+            stage = Stage(
+                LocalStack(engine, self.folder.path / "logs"),
+                {n + 1: fault for n, fault in enumerate(self.faults)},
+                self._remember,
+                open_things.enter_context(Proxy(0, self.seed)) if self.weathered else None,
+            )
+            stage.python = self.python
+            ended = self._to_the_end(plan, kernels, stage, progress)
+        leaked = leftovers(before, self.folder.path)
+        lost = self._lost(plan) if ended else plan.blocks
+        return [self._judge(n + 1, fault, stage, ended, lost, leaked) for n, fault in enumerate(self.faults)]
+
+    def _to_the_end(self, plan: Plan, kernels: dict[str, PlacedKernel], stage: Stage, progress: Progress) -> bool:
+        for _ in range(RESUMES):
+            try:
+                campaigns.run(campaigns.Campaign(plan, kernels, self.folder, stage, progress, {}, stage.load))
+                return True
+            except LabError as e:
+                self.errors.append(f"{type(e).__name__}: {e}")
+                progress.say(f"the campaign ended ({e}); resuming it")
+        return False
+
+    def _remember(self) -> None:
+        self._finished |= {n: digest for n, digest in finished(self.folder).items() if n not in self._finished}
+
+    def _lost(self, plan: Plan) -> int:
+        now = finished(self.folder)
+        changed = sum(now.get(block) != digest for block, digest in self._finished.items())
+        cells = list(campaigns.finished_cells(self.folder, plan))
+        of_each = [sum(c.block == b for c in cells) for b in range(plan.blocks)]
+        half = sum(count != len(plan.starts(0)) * len(plan.concurrencies) for count in of_each)
+        unsteady = judge_again(self.folder).text() != judge_again(self.folder).text()
+        return changed + half + unsteady
+
+    def _judge(self, block: int, fault: Fault, stage: Stage, ended: bool, lost: int, leaked: int) -> Tried:
+        fired = stage.fired.get(block)
+        said = [*self._void_reasons(block), *self.errors]
+        heard = not fault.must_say or any(fault.must_say in line for line in said)
+        survived = ended and fired is not None and heard
+        # What is lost or left over belongs to the campaign, not to one of its faults: it is told once.
+        first = block == 1
+        return Tried(
+            fault.kind,
+            tried=1,
+            survived=int(survived),
+            lost=lost if first else 0,
+            leaked=leaked if first else 0,
+            seconds=_answered_s(fired),
+            note=_note(fired, heard, bool(self._void_reasons(block)), self.errors),
+        )
+
+    def _void_reasons(self, block: int) -> list[str]:
+        records = sorted(self.folder.path.glob(f"blocks/{block:03d}*/block.json"))
+        return [str(reason) for record in records for reason in read_json(record)["void"]]
+
+
+def finished(folder: RunFolder) -> dict[int, str]:
+    """A digest of every finished block that counts: its record and its cells."""
+    return {int(p.parent.name): _digest(p.parent) for p in folder.path.glob("blocks/[0-9][0-9][0-9]/block.json")}
+
+
+def leftovers(before: set[int], folder: Path) -> int:
+    """Processes that still run, after a grace of five seconds, below this one or with the folder in their command."""
+
+    def left() -> list[psutil.Process]:
+        below = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+        return [p for p in {*below, *naming(folder)} if p.is_running()]
+
+    wait_until(lambda: not left(), GONE_S)
+    return len(left())
+
+
+def naming(folder: Path) -> Iterator[psutil.Process]:
+    """Processes whose command line names the folder or something in it."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and str(folder.resolve()) in " ".join(process.cmdline()):
+                yield process
+
+
+def _digest(block: Path) -> str:
+    files = sorted([block / "block.json", *block.glob("*/cells.csv"), *block.glob("*/rows.parquet")])
+    return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()
+
+
+def _answered_s(fired: Fired | None) -> float:
+    return 0.0 if fired is None or fired.answered_s is None else fired.answered_s
+
+
+def _note(fired: Fired | None, heard: bool, void: bool, errors: Sequence[str]) -> str:
+    if fired is None:
+        return "its moment never came"
+    if not heard:
+        return "no reason names it"
+    if void:
+        return "block void, done again"
+    return "campaign ended, resumed" if errors else "unharmed"
