@@ -20,7 +20,7 @@ from app.engine.sim.engine import SimEngine
 from app.errors import NotReadyError
 from app.load import run_load
 from app.probe import CANARY_TOKENS, generated_tokens
-from app.proof import Proof, read_proof
+from app.proof import Proof
 from app.stack import Endpoints
 from app.stack.local import LocalStack
 from app.stack.process import wait_until
@@ -60,38 +60,18 @@ class Fired:
     answered_s: float | None = None
 
 
-@dataclass(slots=True)
-class ChaosEngine:
-    """The simulated engine, with other options of a role or under another Python where a fault wants it."""
+@dataclass(frozen=True, slots=True)
+class ChaosEngine(SimEngine):
+    """The simulated engine, under another Python or, where a fault wants it, with other options of a role."""
 
-    inner: SimEngine
     python: tuple[str, ...] = PYTHON
     extra: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def simulated(self) -> bool:
-        return self.inner.simulated
-
-    @property
-    def model(self) -> str:
-        return self.inner.model
-
-    @property
-    def start_timeout_s(self) -> float:
-        return self.inner.start_timeout_s
-
-    def manifest(self) -> dict[str, str]:
-        return self.inner.manifest()
-
     def prefill(self, ports: Ports, kernel: PlacedKernel) -> Command:
-        return self._changed("prefill", self.inner.prefill(ports, kernel))
+        return self._changed("prefill", SimEngine.prefill(self, ports, kernel))
 
     def decode(self, ports: Ports, kernel: PlacedKernel, label: str) -> Command:
-        return self._changed("decode", self.inner.decode(ports, kernel, label))
+        return self._changed("decode", SimEngine.decode(self, ports, kernel, label))
 
     def _changed(self, role: str, command: Command) -> Command:
         return Command((*self.python, *command.argv[len(PYTHON) :], *self.extra.get(role, ())), command.env)
@@ -143,7 +123,7 @@ class Stage:
         return self.endpoints
 
     def proof(self, endpoints: Endpoints) -> Proof:
-        return read_proof(endpoints)
+        return self.inner.proof(endpoints)
 
     def alive(self) -> Sequence[str]:
         return self.inner.alive()

@@ -16,7 +16,6 @@ from app.chaos.stage import PYTHON, ChaosEngine, Fault, Fired, Stage
 from app.chaos.weather import Proxy
 from app.compare import judge_again, write_plan
 from app.engine import PlacedKernel
-from app.engine.sim.engine import SimEngine
 from app.errors import LabError
 from app.placing import place_kernels
 from app.progress import Progress
@@ -61,7 +60,7 @@ class Trial:
         before = {p.pid for p in psutil.Process().children(recursive=True)}
         plan = small_plan(len(self.faults) + 1, self.seed)
         kernels = place_kernels(load_variants(), plan.variants, fetch_base(), self.folder.path / "kernels")
-        engine = ChaosEngine(SimEngine(plan.seed, plan.time_scale), self.python)
+        engine = ChaosEngine(plan.seed, plan.time_scale, python=self.python)
         with contextlib.ExitStack() as open_things:
             stage = Stage(
                 LocalStack(engine, self.folder.path / "logs"),
