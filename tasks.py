@@ -165,6 +165,7 @@ def compare(
     settle: str = "10",
     window: str = "60",
     delta: str = "0.01",
+    slo: str = "",
     seed: str = "",
     id: str = "",
     resume: str = "",

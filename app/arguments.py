@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast, get_args
 
 from app.errors import UsageError
-from loadtest.plan import Design
+from loadtest.plan import Design, Objectives
 
 
 def names(text: str, what: str) -> tuple[str, ...]:
@@ -57,3 +57,16 @@ def design(text: str) -> Design:
     if text not in get_args(Design):
         raise UsageError.unknown("design", text, get_args(Design))
     return cast(Design, text)
+
+
+def objectives(text: str) -> Objectives | None:
+    """Limits such as ttft=500,tpot=50,e2e=20000 in milliseconds; None for an empty text."""
+    if not text:
+        return None
+    limits = dict[str, float]()
+    for part in names(text, "slo"):
+        name, _, value = part.partition("=")
+        if name not in ("ttft", "tpot", "e2e"):
+            raise UsageError.unknown("objective", name, ("ttft", "tpot", "e2e"))
+        limits[f"{name}_ms"] = number(value, "slo")
+    return Objectives(**limits)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from app import campaign as campaigns
+from app.conformance import require_conformance
 from app.errors import InvalidCampaignError
 from app.facts import campaign_facts
 from app.progress import Progress, spoken
@@ -18,7 +19,7 @@ from app.variants import Variant, load_variants
 from loadtest.cells import write_cells
 from loadtest.importing.runs import Imported
 from loadtest.judge.verdict import Verdict, judge
-from loadtest.plan import Design, Lengths, Plan, WindowRules
+from loadtest.plan import Design, Lengths, Objectives, Plan, WindowRules
 
 # Wall seconds a start of the simulated decode service takes; a real one is measured by the campaign itself.
 START_S = 1.5
@@ -44,6 +45,7 @@ def write_plan(
     window: WindowRules | None = None,
     time_scale: float = 1.0,
     delta: float = 0.01,
+    objectives: Objectives | None = None,
 ) -> Plan:
     """The plan for named variants; each is paired with its own control, which is added when not named."""
     controls = load_variants().with_controls(variants)
@@ -57,6 +59,7 @@ def write_plan(
         window=window or WindowRules(),
         time_scale=time_scale,
         delta=delta,
+        objectives=objectives,
     )
 
 
@@ -113,6 +116,8 @@ def full_campaign_note() -> str:
 
 def _run(folder: RunFolder, setup: Setup, progress: Progress) -> Outcome:
     plan, registry = folder.plan(), load_variants()
+    progress.step("the load client is played every shape of stream")
+    require_conformance(folder)
     kernels, stack = make_ready(setup, plan, registry, folder.path, progress.step)
     records = {v: variant_record(registry.get(v)) for v in plan.variants}
     campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records))

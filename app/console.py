@@ -78,6 +78,7 @@ def compare_from_options(
     settle: str,
     window: str,
     delta: str,
+    slo: str,
     seed: str,
     id: str,
     resume: str,
@@ -100,6 +101,7 @@ def compare_from_options(
             window=WindowRules(arguments.number(settle, "settle"), arguments.number(window, "window")),
             time_scale=arguments.number(time_scale, "time-scale"),
             delta=arguments.number(delta, "delta"),
+            objectives=arguments.objectives(slo),
         )
         setup = Setup(runtime=runtime, engine=engine, calibration=calibration or None)
         with _progress(plan, quiet) as progress:

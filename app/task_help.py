@@ -63,6 +63,7 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "settle": "engine seconds to wait after the last slot is filled",
         "window": "engine seconds that are measured",
         "delta": "smallest effect of interest, as a share: 0.01 is 1 %",
+        "slo": "objectives of a request in ms, such as ttft=500,tpot=50,e2e=20000: adds goodput to every figure",
         "seed": "draws the order of starts and all noise; empty draws one",
         "id": "name of the campaign's folder under runs/; empty: the time",
         "resume": "campaign to go on with; its own plan rules, other options are ignored",

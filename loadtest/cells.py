@@ -21,6 +21,7 @@ class Cell:
     ttft, tpot and itl are medians and tails over the window's requests; NaN where undefined.
     decode_batch: mean of the server's running requests over the window; NaN when it was not read.
     reasons: why the cell is void; empty when it is valid.
+    goodput_per_s: requests a second that met the plan's objectives; NaN without objectives.
     """
 
     block: int
@@ -41,6 +42,7 @@ class Cell:
     failures: int
     short_outputs: int
     reasons: tuple[str, ...] = ()
+    goodput_per_s: float = math.nan
 
     @property
     def valid(self) -> bool:
@@ -75,6 +77,8 @@ def read_cells(path: Path) -> list[Cell]:
 def _cell(path: Path, number: int, row: dict[str, str]) -> Cell:
     casts: dict[str, Any] = {"int": int, "float": float, "str": str}
     try:
+        # Campaigns from before goodput have no such column.
+        row.setdefault("goodput_per_s", "nan")
         values = {f.name: casts[str(f.type)](row[f.name]) for f in fields(Cell) if f.name != "reasons"}
         return Cell(**values, reasons=tuple(r for r in row["reasons"].split("; ") if r))
     except (KeyError, TypeError, ValueError) as e:

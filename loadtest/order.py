@@ -60,6 +60,7 @@ class StartOrder:
     time_scale: float = 1.0
     decode_url: str = ""
     prefill_url: str = ""
+    router_metrics_url: str = ""
     simulated: bool = False
     api: Api = "completions"
     workload: Workload = field(default_factory=Workload)

@@ -46,6 +46,20 @@ class WindowRules:
 
 
 @dataclass(frozen=True, slots=True)
+class Objectives:
+    """Service-level objectives of a request: upper limits in engine milliseconds; None is no limit."""
+
+    ttft_ms: float | None = None
+    tpot_ms: float | None = None
+    e2e_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        limits = (self.ttft_ms, self.tpot_ms, self.e2e_ms)
+        if all(limit is None for limit in limits) or any(limit is not None and limit <= 0 for limit in limits):
+            raise UsageError(f"objectives {limits}; at least one limit, each above 0 ms")
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """One life of the decode service: the replicate of every statistic."""
 
@@ -65,7 +79,8 @@ class Plan:
     """All that is decided before measuring. Equal plans give equal orders, prompts and rules.
 
     controls maps each judged variant to its control; delta is the smallest effect of interest (0.01 = 1 %);
-    time_scale is simulated seconds per wall second (1 on real engines).
+    objectives are what a request must keep to count towards goodput; time_scale is simulated seconds per wall second
+    (1 on real engines).
     """
 
     seed: int
@@ -78,6 +93,7 @@ class Plan:
     delta: float = 0.01
     alpha: float = 0.05
     time_scale: float = 1.0
+    objectives: Objectives | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -111,18 +127,21 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for plan.json; `from_json` restores it."""
-        return asdict(self) | {"controls": dict(self.controls)}
+        data = asdict(self) | {"controls": dict(self.controls)}
+        # A plan without objectives keeps the digest it had before plans could name any.
+        return data if self.objectives else {k: v for k, v in data.items() if k != "objectives"}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
         """The plan a folder holds; a schema of another version is refused."""
         if data.get("schema") != SCHEMA:
             raise InvalidCampaignError(f"plan schema {data.get('schema')!r}; this version reads {SCHEMA}")
-        rest = {k: v for k, v in data.items() if k not in ("lengths", "window", "concurrencies")}
+        rest = {k: v for k, v in data.items() if k not in ("lengths", "window", "concurrencies", "objectives")}
         return cls(
             concurrencies=tuple(data["concurrencies"]),
             lengths=Lengths(**data["lengths"]),
             window=WindowRules(**data["window"]),
+            objectives=Objectives(**data["objectives"]) if data.get("objectives") else None,
             **rest,
         )
 

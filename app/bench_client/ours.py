@@ -10,7 +10,7 @@ import numpy as np
 from app.bench_client.tools import Load, Reported, Tool
 from app.load import LOCUSTFILE
 from loadtest.client.rows import Rows, read_rows
-from loadtest.measure.window import Events
+from loadtest.measure.events import Events
 from loadtest.order import StartOrder
 from loadtest.plan import Lengths, WindowRules
 

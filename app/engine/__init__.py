@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from app.proof import Proof
+    from app.stack import Endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,7 @@ class Ports:
     prefill: int
     decode: int
     bootstrap: int
+    router_metrics: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,10 @@ class Engine(Protocol):
     @property
     def start_timeout_s(self) -> float: ...
 
+    @property
+    def single(self) -> bool:
+        """Whether one server does prefill and decode, without a router."""
+
     def manifest(self) -> dict[str, str]:
         """Campaign-level facts that must be equal in all starts."""
 
@@ -65,3 +74,9 @@ class Engine(Protocol):
 
     def decode(self, ports: Ports, kernel: PlacedKernel, label: str) -> Command:
         """label names the start (block and position); it seeds what is drawn once per start."""
+
+    def proof(self, endpoints: Endpoints, service: int, log: Path) -> Proof:
+        """What the decode service that was started last runs. service: number of its first process; log: its output."""
+
+    def discard(self) -> None:
+        """Removes what was made for the services alone."""

@@ -15,7 +15,7 @@ from app.report.predictions import predictions
 
 SCHEMA = 1
 MEASURED = ("tokens_per_s", "ttft_p50_ms", "ttft_p95_ms", "tpot_p50_ms", "itl_p50_ms", "itl_p99_ms", "e2e_p50_ms")
-COUNTED = ("decode_batch", "requests", "failures", "short_outputs")
+COUNTED = ("decode_batch", "goodput_per_s", "requests", "failures", "short_outputs")
 JUDGED = (
     "effect_pct",
     "low_pct",

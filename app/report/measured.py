@@ -30,6 +30,7 @@ class Measured:
     itl_p99_ms: float
     e2e_p50_ms: float
     decode_batch: float
+    goodput_per_s: float
     requests: int
     failures: int
     short_outputs: int
@@ -58,6 +59,7 @@ def _measured(cells: list[Cell]) -> Measured:
         itl_p99_ms=_median(c.itl_p99_ms for c in cells),
         e2e_p50_ms=_median(c.e2e_p50_ms for c in cells),
         decode_batch=_median(c.decode_batch for c in cells),
+        goodput_per_s=_median(c.goodput_per_s for c in cells),
         requests=sum(c.requests for c in cells),
         failures=sum(c.failures for c in cells),
         short_outputs=sum(c.short_outputs for c in cells),

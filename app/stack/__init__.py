@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Base URLs of a running stack and the model name it serves."""
+    """Base URLs of a running stack and the model name it serves; the router's metrics where this host reaches them."""
 
     router_url: str
     prefill_url: str
     decode_url: str
     model: str
+    router_metrics_url: str = ""
 
 
 class Stack(Protocol):

@@ -9,14 +9,17 @@ from pathlib import Path
 from app.engine import Command, Engine, PlacedKernel, Ports
 from app.errors import NotReadyError
 from app.probe import wait_ready
-from app.proof import Proof, read_proof
+from app.proof import Proof
 from app.stack import Endpoints
 from app.stack.process import Service
 from app.stack.router import router_command
 
 
 class LocalStack:
-    """Prefill, decode and the real router as child processes; a context manager that leaves nothing running."""
+    """Prefill, decode and the real router as child processes; a context manager that leaves nothing running.
+
+    An engine that serves alone is one process: decode, asked directly.
+    """
 
     runtime = "local"
 
@@ -30,16 +33,19 @@ class LocalStack:
         return self.engine.simulated
 
     def manifest(self) -> dict[str, str]:
-        return {"runtime": self.runtime, "router": "sglang-router 0.3.2", **self.engine.manifest()}
+        router = "none" if self.engine.single else "sglang-router 0.3.2"
+        return {"runtime": self.runtime, "router": router, **self.engine.manifest()}
 
     def up(self, kernel: PlacedKernel, label: str) -> Endpoints:
         if self._ports is not None:
             return self.switch(kernel, label)
         self._ports = ports = _free_ports(self._router_port)
         try:
-            self._start("prefill", self.engine.prefill(ports, kernel), "prefill")
+            if not self.engine.single:
+                self._start("prefill", self.engine.prefill(ports, kernel), "prefill")
             self._start("decode", self.engine.decode(ports, kernel, label), label)
-            self._start("router", self._router(ports), "router")
+            if not self.engine.single:
+                self._start("router", self._router(ports), "router")
             return self._await_ready()
         except BaseException:
             self.down()
@@ -53,7 +59,10 @@ class LocalStack:
         return self._await_ready()
 
     def proof(self, endpoints: Endpoints) -> Proof:
-        return read_proof(endpoints)
+        decode = self._services["decode"]
+        if decode.pid is None:
+            raise NotReadyError("decode is down; bring the stack up first")
+        return self.engine.proof(endpoints, decode.pid, decode.log)
 
     def alive(self) -> Sequence[str]:
         return [name for name, service in self._services.items() if not service.running]
@@ -70,6 +79,7 @@ class LocalStack:
             if name in self._services:
                 self._services.pop(name).stop()
         self._ports = None
+        self.engine.discard()
 
     def __enter__(self) -> LocalStack:
         return self
@@ -88,7 +98,7 @@ class LocalStack:
             [f"http://127.0.0.1:{ports.decode}"],
             ports.bootstrap,
             port=ports.router,
-            prometheus_port=free_port(),
+            prometheus_port=ports.router_metrics,
             health_interval_s=1,
             startup_timeout_s=int(self.engine.start_timeout_s),
         )
@@ -96,14 +106,21 @@ class LocalStack:
     def _await_ready(self) -> Endpoints:
         if self._ports is None:
             raise NotReadyError("the stack is down; bring it up first")
-        endpoints = Endpoints(
-            f"http://127.0.0.1:{self._ports.router}",
-            f"http://127.0.0.1:{self._ports.prefill}",
-            f"http://127.0.0.1:{self._ports.decode}",
-            self.engine.model,
-        )
+        endpoints = self._endpoints(self._ports)
         wait_ready(endpoints, self.engine.start_timeout_s, self._check_alive)
         return endpoints
+
+    def _endpoints(self, ports: Ports) -> Endpoints:
+        decode = f"http://127.0.0.1:{ports.decode}"
+        if self.engine.single:
+            return Endpoints(decode, decode, decode, self.engine.model)
+        return Endpoints(
+            f"http://127.0.0.1:{ports.router}",
+            f"http://127.0.0.1:{ports.prefill}",
+            decode,
+            self.engine.model,
+            f"http://127.0.0.1:{ports.router_metrics}",
+        )
 
     def _check_alive(self) -> None:
         for name in self.alive():
@@ -132,4 +149,4 @@ def check_port_free(port: int, what: str) -> int:
 
 def _free_ports(router_port: int | None) -> Ports:
     router = free_port() if router_port is None else check_port_free(router_port, "router")
-    return Ports(router, free_port(), free_port(), free_port())
+    return Ports(router, free_port(), free_port(), free_port(), free_port())

@@ -14,7 +14,7 @@ from app.errors import ProofError
 from loadtest.client.prompts import PromptList
 from loadtest.client.rows import write_load
 from loadtest.measure.gpu import GpuTelemetry, gpu_json
-from loadtest.measure.server import Sample, Server, sample_json, servers_of
+from loadtest.measure.server import Sample, Server, router_of, sample_json, servers_of
 from loadtest.order import StartOrder
 from loadtest.shape import Course, Mark, Schedule, Seen, advance, begin, close, mark_json
 
@@ -54,6 +54,7 @@ class Driver:
         self.seen = Seen(0, 0, 0)
         self.on_second: Callable[[], None] = lambda: None
         self._servers = servers_of(order)
+        self._read = [*self._servers, *router_of(order)]
         self._gpus = GpuTelemetry()
         self._greenlets: list[gevent.Greenlet] = []
         self._started_unix_s = 0.0
@@ -99,7 +100,7 @@ class Driver:
         whole = (marks[0].entered_ns, time.monotonic_ns()) if marks else (0, 0)
         spans = [whole, *((mark.window_start_ns, mark.window_end_ns) for mark in marks)]
         guards, *by_level = self.sender.finish(self.order.out, spans)
-        for server in self._servers:
+        for server in self._read:
             server.close()
         write_load(self.order.out, self.load_json(marks, guards, by_level))
 
@@ -152,7 +153,7 @@ class Driver:
             self.on_second()
 
     def _sample_all(self) -> None:
-        self.samples += [server.sample() for server in self._servers]
+        self.samples += [server.sample() for server in self._read]
 
 
 def check_identity(order: StartOrder, identity: Mapping[str, Any]) -> None:

@@ -6,23 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.errors import UsageError
 from loadtest.client.rows import Rows
-from loadtest.measure.window import Events, first_and_last
-
-
-@dataclass(frozen=True, slots=True)
-class Objectives:
-    """Upper limits in engine milliseconds; None is no limit."""
-
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    e2e_ms: float | None = None
-
-    def __post_init__(self) -> None:
-        limits = (self.ttft_ms, self.tpot_ms, self.e2e_ms)
-        if all(limit is None for limit in limits) or any(limit is not None and limit <= 0 for limit in limits):
-            raise UsageError(f"objectives {limits}; at least one limit, each above 0 ms")
+from loadtest.measure.events import Events, first_and_last
+from loadtest.plan import Objectives
 
 
 @dataclass(frozen=True, slots=True)

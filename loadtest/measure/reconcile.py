@@ -82,6 +82,7 @@ def check_server(
         if errors := [s.error for s in read if s.error]:
             reasons.append(f"{role} counters not read {len(errors)} times ({errors[0]})")
         reasons += _check_growth([s for s in read if not s.error], role)
+        reasons += _check_refusals([s for s in read if not s.error])
     queued = [s.values.get("num_queue_reqs", 0) for s in decode if not s.error]
     if queued and np.median(queued) > 1 + MAX_JOINING_SHARE * mark.concurrency:
         reasons.append(f"decode queues, median {np.median(queued):g} requests waiting")
@@ -159,6 +160,22 @@ def _check_growth(samples: Sequence[Sample], role: str) -> list[str]:
         "num_aborted_requests_total": "requests aborted",
     }
     return [f"{role}, {count:g} {words[name]}" for name, count in grown.items() if count > 0]
+
+
+def _check_refusals(samples: Sequence[Sample]) -> list[str]:
+    """Answers of the router that were no success, and its retries, which load prefill and decode once more."""
+    if len(samples) < 2:
+        return []
+    first, last = samples[0].values, samples[-1].values
+    reasons = []
+    for name in sorted(last):
+        grown = last[name] - first.get(name, 0.0)
+        metric, _, status = name.partition(":")
+        if grown > 0 and metric == "smg_http_responses_total" and not status.startswith("2"):
+            reasons.append(f"router, {grown:g} answers with status {status}")
+        if grown > 0 and metric.startswith("smg_worker_retries"):
+            reasons.append(f"router, {grown:g} retries")
+    return reasons
 
 
 def _check_tokens(samples: Sequence[Sample], rows: Rows, credit: Callable[[int, int], float], mark: Mark) -> list[str]:

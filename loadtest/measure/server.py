@@ -1,4 +1,4 @@
-"""The servers' side of a start: their counters once a second and at window edges, and the flushed cache."""
+"""The servers' and router's side of a start: counters once a second and at window edges, and the flushed cache."""
 
 from __future__ import annotations
 
@@ -34,10 +34,17 @@ METRICS = (
     "num_prefill_prealloc_queue_reqs",
     "num_prefill_inflight_queue_reqs",
 )
-_LINE = re.compile(
-    rb"^sglang:(" + "|".join(METRICS).encode() + rb")(\{[^}\n]*\})?[ \t]+([-+0-9.eE]+|NaN)[ \t]*(?:\d+)?$", re.MULTILINE
+# The router's own (sglang-router 0.3.2); a status code becomes part of the name.
+ROUTER_METRICS = (
+    "smg_http_requests_total",
+    "smg_http_responses_total",
+    "smg_http_connections_active",
+    "smg_worker_retries_total",
+    "smg_worker_retries_exhausted_total",
 )
-_MODE = re.compile(rb'[{,]mode="(\w+)"')
+_NAMES = "|".join([*(f"sglang:{name}" for name in METRICS), *ROUTER_METRICS])
+_LINE = re.compile(rb"^(" + _NAMES.encode() + rb")(\{[^}\n]*\})?[ \t]+([-+0-9.eE]+|NaN)[ \t]*(?:\d+)?$", re.MULTILINE)
+_PART = re.compile(rb'[{,](?:mode|status_code)="(\w+)"')
 _SOURCE = re.compile(rb'[{,]cache_source="(\w+)"')
 TIMEOUT_S = 5.0
 
@@ -54,13 +61,13 @@ class Sample:
 
 
 def read_metrics(text: bytes) -> dict[str, float]:
-    """The kept metrics of a Prometheus page, summed over labels; a `mode` label becomes part of the name."""
+    """The kept metrics of a Prometheus page, summed over labels; a `mode` or `status_code` becomes part of the name."""
     values: dict[str, float] = {}
     for name, labels, value in _LINE.findall(text):
-        source, mode = _SOURCE.search(labels), _MODE.search(labels)
+        source, part = _SOURCE.search(labels), _PART.search(labels)
         if source and source[1] != b"total":
             continue  # the parts are already in cache_source="total"
-        key = name.decode() + (f":{mode[1].decode()}" if mode else "")
+        key = name.decode().removeprefix("sglang:") + (f":{part[1].decode()}" if part else "")
         values[key] = values.get(key, 0.0) + float(value)
     return values
 
@@ -134,9 +141,14 @@ class Server:
 
 
 def servers_of(order: StartOrder) -> list[Server]:
-    """The servers an order names."""
+    """The servers an order names, which have a cache to flush and counters to read."""
     urls = {"decode": order.decode_url, "prefill": order.prefill_url}
     return [Server(role, url) for role, url in urls.items() if url]
+
+
+def router_of(order: StartOrder) -> list[Server]:
+    """The router's metrics page, where the order names one; it has counters only."""
+    return [Server("router", order.router_metrics_url)] if order.router_metrics_url else []
 
 
 def sample_json(sample: Sample) -> dict[str, Any]:

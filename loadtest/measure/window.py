@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loadtest.cells import Cell
-from loadtest.client.rows import Ints, Rows
+from loadtest.client.rows import Rows
+from loadtest.measure.events import Events, first_and_last
+from loadtest.measure.goodput import goodput
 from loadtest.measure.gpu import check_gpus, gpu_from_json
 from loadtest.measure.reconcile import LENGTH_KINDS, check_guards, check_rows, check_server, decode_samples
 from loadtest.measure.server import sample_from_json
@@ -26,42 +27,7 @@ from loadtest.measure.steady import drift, mser
 from loadtest.plan import Plan, Start
 from loadtest.shape import Mark, mark_from_json
 
-Floats = npt.NDArray[np.float64]
 BINS = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """All content events: arrival, the arrival before it in its request (itself for the first), tokens, request."""
-
-    at_ns: Ints
-    before_ns: Ints
-    tokens: Ints
-    request: Ints
-    first: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, rows: Rows) -> Events:
-        """The events of rows."""
-        counts = np.diff(rows.offsets)
-        first = np.zeros(len(rows.arrivals_ns), bool)
-        first[rows.offsets[:-1][counts > 0]] = True
-        before = np.roll(rows.arrivals_ns, 1)
-        before[first] = rows.arrivals_ns[first]
-        return cls(rows.arrivals_ns, before, rows.event_tokens, np.repeat(np.arange(len(rows)), counts), first)
-
-    def credit(self, start_ns: int, end_ns: int) -> float:
-        """Tokens that fall into an interval, those of an event that straddles an edge shared by time."""
-        near = (self.at_ns >= start_ns) & (self.before_ns < end_ns)
-        at, before, tokens = self.at_ns[near], self.before_ns[near], self.tokens[near]
-        gap = at - before
-        inside = np.minimum(at, end_ns) - np.maximum(before, start_ns)
-        point = (at >= start_ns) & (at < end_ns)
-        return float(tokens @ np.where(gap > 0, inside / np.maximum(gap, 1), point))
-
-    def series(self, edges: Ints) -> Floats:
-        """Tokens credited between consecutive edges."""
-        return np.array([self.credit(int(a), int(b)) for a, b in pairwise(edges)])
 
 
 def measure(start: Start, rows: Rows, load: Mapping[str, Any], plan: Plan) -> list[Cell]:
@@ -122,6 +88,7 @@ def _cell(
         failures=int(inside.failed.sum()),
         short_outputs=int(inside.short.sum()),
         reasons=tuple(dict.fromkeys(reasons)),
+        goodput_per_s=goodput(rows, begin, end, scale, plan.objectives).per_s if plan.objectives else np.nan,
         **latencies(rows, events, inside, begin, end, scale),
     )
 
@@ -144,15 +111,6 @@ def rows_in(rows: Rows, events: Events, begin: int, end: int) -> Inside:
     short = np.isin(kinds, LENGTH_KINDS)
     failed = (kinds != "") & (kinds != "cut") & ~short
     return Inside((t1 >= begin) & (t1 < end), ended & (kinds != "cut"), ended & failed, ended & short)
-
-
-def first_and_last(rows: Rows) -> tuple[Ints, Ints]:
-    """Arrival of each request's first and last content event; -1 where there is none."""
-    has = np.diff(rows.offsets) > 0
-    first, last = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int64)
-    first[has] = rows.arrivals_ns[rows.offsets[:-1][has]]
-    last[has] = rows.arrivals_ns[rows.offsets[1:][has] - 1]
-    return first, last
 
 
 def latencies(rows: Rows, events: Events, inside: Inside, begin: int, end: int, scale: float) -> dict[str, float]:

@@ -9,7 +9,15 @@ import pytest
 from app.errors import RecordsError
 from loadtest.cells import Cell, read_cells, write_cells
 
-CELL = Cell(0, 1, "v1", 8, 845.123456789, 30.0, 25353, 90, 1.5, 2.5, 113.6, 113.5, 120.0, 2000.0, 7.9, 0, 0)
+CELL = Cell(0, 1, "v1", 8, 845.123456789, 30.0, 25353, 90, 1.5, 2.5, 113.6, 113.5, 120.0, 2000.0, 7.9, 0, 0, (), 2.5)
+
+
+def test_cells_from_before_goodput_are_still_read(tmp_path: Path) -> None:
+    path = tmp_path / "cells.csv"
+    write_cells(path, [CELL])
+    older = [line.rpartition(",")[0] for line in path.read_text().splitlines()]
+    path.write_text("\n".join(older) + "\n")
+    assert math.isnan(read_cells(path)[0].goodput_per_s)
 
 
 def test_cells_come_back_exactly(tmp_path: Path) -> None:

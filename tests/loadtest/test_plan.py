@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from app.errors import InvalidCampaignError, UsageError
-from loadtest.plan import Lengths, Plan, check_concurrencies
+from loadtest.plan import Lengths, Objectives, Plan, check_concurrencies
 
 PLAN = Plan(seed=7, controls={"v1": "pinned", "v2": "pinned"}, concurrencies=(1, 8, 96), blocks=6)
 
@@ -17,6 +17,13 @@ def names(plan: Plan, block: int) -> list[str]:
 
 def test_a_plan_comes_back_from_its_json_unchanged() -> None:
     assert Plan.from_json(json.loads(json.dumps(PLAN.to_json()))) == PLAN
+
+
+def test_a_plan_with_objectives_comes_back_and_one_without_keeps_its_digest() -> None:
+    plan = replace(PLAN, objectives=Objectives(ttft_ms=500, tpot_ms=50))
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert plan.sha256() != PLAN.sha256()
+    assert "objectives" not in PLAN.to_json()
 
 
 def test_a_plan_of_another_schema_is_refused() -> None:

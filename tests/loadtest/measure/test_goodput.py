@@ -9,7 +9,8 @@ import pytest
 
 from app.errors import UsageError
 from loadtest.client.rows import Row, Rows
-from loadtest.measure.goodput import Objectives, goodput
+from loadtest.measure.goodput import goodput
+from loadtest.plan import Objectives
 
 
 def test_failures_count_as_misses(loop: Callable[..., list[Row]], as_rows: Callable[[list[Row]], Rows]) -> None:

@@ -22,6 +22,10 @@ sglang:cached_tokens_total{cache_source="device"} 3
 sglang:token_usage 0.25
 sglang:unknown_thing 9
 other:num_running_reqs 1
+smg_http_responses_total{status_code="200",error_code=""} 41
+smg_http_responses_total{status_code="503",error_code="server_selection_failed"} 2
+smg_http_responses_total{status_code="503",error_code="other"} 1
+smg_worker_retries_total{worker_type="decode"} 4
 """
 
 
@@ -55,7 +59,7 @@ def server() -> Iterator[Server]:
         listener.shutdown()
 
 
-def test_metrics_are_summed_over_labels_and_split_by_mode() -> None:
+def test_metrics_are_summed_over_labels_and_split_by_mode_and_status() -> None:
     assert read_metrics(PAGE) == {
         "num_running_reqs": 7,
         "generation_tokens_total": 1024,
@@ -63,6 +67,9 @@ def test_metrics_are_summed_over_labels_and_split_by_mode() -> None:
         "realtime_tokens_total:prefill_compute": 11,
         "cached_tokens_total": 3,
         "token_usage": 0.25,
+        "smg_http_responses_total:200": 41,
+        "smg_http_responses_total:503": 3,
+        "smg_worker_retries_total": 4,
     }
 
 

@@ -11,8 +11,9 @@ import pytest
 
 from loadtest.cells import Cell
 from loadtest.client.rows import Row, Rows
-from loadtest.measure.window import Events, measure
-from loadtest.plan import Plan, Start
+from loadtest.measure.events import Events
+from loadtest.measure.window import measure
+from loadtest.plan import Objectives, Plan, Start
 
 Loop = Callable[..., list[Row]]
 AsRows = Callable[[list[Row]], Rows]
@@ -188,6 +189,31 @@ def test_growth_of_a_counter_that_must_stand_still_voids_the_cell(
 ) -> None:
     found = cell(loop(), server={"samples": served(TRUE_RATE, **{name: 0.1})})
     assert any("decode," in r for r in found.reasons)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("smg_http_responses_total:503", "answers with status 503"), ("smg_worker_retries_total", "retries")],
+)
+def test_router_that_refuses_or_retries_voids_the_cell(
+    loop: Loop, cell: Callable[..., Cell], name: str, reason: str
+) -> None:
+    router = [sample(t, **{name: 0.2 * t}) | {"role": "router"} for t in range(31)]
+    assert any(f"router, 4 {reason}" in r for r in cell(loop(), server={"samples": router}).reasons)
+
+
+def test_router_that_answers_well_leaves_the_cell_valid(loop: Loop, cell: Callable[..., Cell]) -> None:
+    router = [sample(t, **{"smg_http_responses_total:200": 7 * t}) | {"role": "router"} for t in range(31)]
+    assert cell(loop(), server={"samples": [*served(TRUE_RATE), *router]}).reasons == ()
+
+
+@pytest.mark.parametrize(("ttft_ms", "share"), [(1000, 1), (1, 0)])
+def test_goodput_of_the_plans_objectives_goes_into_the_cell(
+    loop: Loop, as_rows: AsRows, load_record: Record, plan: Plan, ttft_ms: float, share: float
+) -> None:
+    asked = dataclasses.replace(plan, objectives=Objectives(ttft_ms=ttft_ms))
+    found = measure(START, as_rows(loop()), load_record(), asked)[0]
+    assert found.goodput_per_s == pytest.approx(share * 4 / 0.54, rel=0.05)
 
 
 def test_queue_at_the_decode_server_voids_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
