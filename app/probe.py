@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import requests
-
+from app.answer import get, post
 from app.errors import NotReadyError
 from app.stack import Endpoints
 
@@ -30,22 +29,25 @@ class Canary:
 def answers(url: str, timeout_s: float = 30.0) -> bool:
     """Whether a GET of the URL gives 200; a refused connection is a no."""
     try:
-        return session().get(url, timeout=timeout_s).status_code == 200
-    except requests.RequestException:
+        return get(url, timeout_s).status == 200
+    except NotReadyError:
         return False
 
 
 def wait_ready(endpoints: Endpoints, timeout_s: float, check_alive: Callable[[], None]) -> None:
-    """Waits for decode's health and then the router's readiness. `check_alive` raises when a service has died.
+    """Waits for decode's health and then the router's readiness, if there is one; `check_alive` raises for the dead.
 
     The router's /health says 200 with no worker at all, so only /readiness counts.
     """
     deadline = time.monotonic() + timeout_s
-    for what, url in (
+    waited = [
         ("prefill", f"{endpoints.prefill_url}/health"),
         ("decode", f"{endpoints.decode_url}/health"),
         ("router", f"{endpoints.router_url}/readiness"),
-    ):
+    ]
+    if endpoints.router_url == endpoints.decode_url:
+        waited = waited[1:2]
+    for what, url in waited:
         while not answers(url):
             check_alive()
             if time.monotonic() > deadline:
@@ -53,13 +55,16 @@ def wait_ready(endpoints: Endpoints, timeout_s: float, check_alive: Callable[[],
             time.sleep(0.05)
 
 
-def send_canary(endpoints: Endpoints, timeout_s: float = 60.0) -> Canary:
-    """A real completion through the router; NotReadyError unless model, text and decode's counter agree."""
+def send_canary(endpoints: Endpoints, timeout_s: float = 60.0, counter_s: float = 5.0) -> Canary:
+    """A real completion through the router; NotReadyError unless model, text and decode's counter agree.
+
+    counter_s: how long decode's counter may take to show the answer.
+    """
     before, began = generated_tokens(endpoints.decode_url), time.monotonic()
     answer = _completion(endpoints, timeout_s)
     seconds = time.monotonic() - began
     text, tokens = _said(answer)
-    moved = _moved_counter(endpoints.decode_url, before, deadline=time.monotonic() + 5)
+    moved = _moved_counter(endpoints.decode_url, before, deadline=time.monotonic() + counter_s)
     if answer.get("model") != endpoints.model:
         raise NotReadyError(f"canary: served model is {answer.get('model')!r}, not {endpoints.model!r}")
     if not text.strip() or tokens != CANARY_TOKENS:
@@ -71,27 +76,22 @@ def send_canary(endpoints: Endpoints, timeout_s: float = 60.0) -> Canary:
 
 def generated_tokens(url: str) -> float:
     """Sum of decode's generated-token counter; 0 when it has not appeared yet."""
-    text = _get(f"{url}/metrics").text
-    values = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith(GENERATED)]
-    return sum(float(v) for v in values)
+    lines = [line for line in get(f"{url}/metrics").text.splitlines() if line.startswith(GENERATED)]
+    try:
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
+    except ValueError as e:
+        raise NotReadyError(f"{url}/metrics gives {GENERATED} no number ({e})") from e
 
 
 def server_info(url: str) -> dict[str, Any]:
     """The server's own description of itself. Holds keys when one is set: pick fields, never store it whole."""
-    return _object(_get(f"{url}/server_info"))
-
-
-def session() -> requests.Session:
-    """A session that takes no proxy from the environment: every service is on this host or a private network."""
-    made = requests.Session()
-    made.trust_env = False
-    return made
+    return get(f"{url}/server_info").object()
 
 
 def _said(answer: dict[str, Any]) -> tuple[str, int]:
     try:
         return str(answer["choices"][0]["text"]), int(answer["usage"]["completion_tokens"])
-    except (KeyError, IndexError, TypeError, ValueError) as e:
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as e:
         raise NotReadyError(f"canary: the answer is no completion ({e!r}): {str(answer)[:120]}") from e
 
 
@@ -104,30 +104,10 @@ def _completion(endpoints: Endpoints, timeout_s: float) -> dict[str, Any]:
         "ignore_eos": True,
         "temperature": 0,
     }
-    try:
-        response = session().post(f"{endpoints.router_url}/v1/completions", json=body, timeout=timeout_s)
-    except requests.RequestException as e:
-        raise NotReadyError(f"canary: no answer from {endpoints.router_url} within {timeout_s:.0f} s ({e})") from e
-    if response.status_code != 200:
-        raise NotReadyError(f"canary: HTTP {response.status_code} from the router: {response.text[:200]}")
-    return _object(response)
-
-
-def _get(url: str) -> requests.Response:
-    try:
-        return session().get(url, timeout=30)
-    except requests.RequestException as e:
-        raise NotReadyError(f"no answer from {url} ({e})") from e
-
-
-def _object(response: requests.Response) -> dict[str, Any]:
-    try:
-        found = response.json()
-    except requests.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
-        raise NotReadyError(f"{response.url} answered what is no JSON object: {response.text[:80]!r}")
-    return found
+    answer = post(f"{endpoints.router_url}/v1/completions", body, timeout_s)
+    if answer.status != 200:
+        raise NotReadyError(f"canary: HTTP {answer.status} from the router: {answer.text[:200]}")
+    return answer.object()
 
 
 def _moved_counter(url: str, before: float, deadline: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.engine import PlacedKernel
@@ -13,7 +13,10 @@ from app.stack import Endpoints
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the decode service said of itself; config is the autotune choice among candidates, those that can launch."""
+    """What the decode service said of itself; config is the autotune choice among candidates, those that can launch.
+
+    evidence: what a real engine was found to have imported, compiled and launched; empty where there is none to find.
+    """
 
     variant: str
     selector: str
@@ -22,6 +25,7 @@ class Proof:
     candidates: tuple[str, ...]
     simulated: bool
     conditions: dict[str, Any]
+    evidence: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for proof.json."""
@@ -45,6 +49,10 @@ def read_proof(endpoints: Endpoints) -> Proof:
         )
     except KeyError as e:
         raise ProofError(f"{endpoints.decode_url}/server_info lacks {e}; it is another version of the lab") from e
+    except (TypeError, RecursionError) as e:
+        raise ProofError(
+            f"{endpoints.decode_url}/server_info is of another form ({e}); the lab did not start it"
+        ) from e
 
 
 def check_proof(proof: Proof, kernel: PlacedKernel) -> Proof:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from app.engine import Command, PlacedKernel, Ports
 from app.environment import ROOT
+from app.proof import Proof, read_proof
+from app.stack import Endpoints
 
 CALIBRATION = Path(__file__).with_name("calibration.yaml")
 MODEL = "sim-deepseek-v4-flash"
@@ -25,6 +27,7 @@ class SimEngine:
     simulated: bool = True
     model: str = MODEL
     start_timeout_s: float = 30.0
+    single: bool = False
 
     def manifest(self) -> dict[str, str]:
         digest = hashlib.sha256(self.calibration.read_bytes()).hexdigest()
@@ -35,6 +38,12 @@ class SimEngine:
 
     def decode(self, ports: Ports, kernel: PlacedKernel, label: str) -> Command:
         return self._command("decode", ports.decode, ports, kernel, label)
+
+    def proof(self, endpoints: Endpoints, service: int, log: Path) -> Proof:
+        return read_proof(endpoints)
+
+    def discard(self) -> None:
+        """Nothing: the servers read the placed file itself."""
 
     def _command(self, role: str, port: int, ports: Ports, kernel: PlacedKernel, label: str) -> Command:
         argv = [sys.executable, "-m", "app.engine.sim", "--role", role, "--port", str(port)]

@@ -1,0 +1,187 @@
+"""SGLang itself as the local stack sees it: command lines, a package for each variant, and proof of what runs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.engine import Command, PlacedKernel, Ports
+from app.engine.sglang.environment import engine_environment, service_variables
+from app.engine.sglang.installation import Installation
+from app.engine.sglang.local import Role, server_arguments
+from app.engine.sglang.model import model_digest, write_model
+from app.engine.sglang.package import PrivatePackage, make_private, write_plugin
+from app.engine.sglang.served import Served
+from app.errors import NotReadyError, ProofError, UsageError
+from app.upstream import pinned
+
+if TYPE_CHECKING:
+    from app.proof import Proof
+    from app.stack import Endpoints
+
+# The one release whose forced path was ever run; the branch is taken by another name in 0.5.23.
+FORCEABLE = ("0.5.17",)
+OWN_ARCH = 120
+FLASHMLA_ARCH = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The decode service as it was started last. since: Unix time before which a cache entry is not of this start."""
+
+    kernel: PlacedKernel
+    package: PrivatePackage
+    path: str
+    evidence: Path
+    triton_cache: Path
+    since: float
+
+
+class SglangEngine:
+    """Real servers. Everything it writes lies under `folder`; private packages go with `discard`."""
+
+    name = "sglang"
+    simulated = False
+
+    def __init__(self, served: Served, installation: Installation, folder: Path) -> None:
+        self.served, self.installation, self._folder = served, installation, folder.resolve()
+        self.arch = served.arch or device_arch()
+        self.model_path = write_model(served.heads) if served.dummy else _model_folder(served.model)
+        self._pin = pinned(served.release)
+        self.running: Running | None = None
+        self._packages: dict[str, PrivatePackage] = {}
+        if self.forced and served.release not in FORCEABLE:
+            known = ", ".join(FORCEABLE)
+            raise UsageError(f"sm_{self.arch} needs SGLang's sm_120 path forced, known for {known} only; use release")
+
+    @property
+    def model(self) -> str:
+        return self.served.served_name
+
+    @property
+    def single(self) -> bool:
+        return self.served.single
+
+    @property
+    def start_timeout_s(self) -> float:
+        return self.served.start_timeout_s
+
+    @property
+    def forced(self) -> str:
+        """Calls on which the sm_120 path is forced: decode or all; empty where it is the card's own."""
+        asked = self.served.path
+        if asked == "auto":
+            return "" if self.arch == OWN_ARCH else "decode"
+        return "" if asked == "own" else asked
+
+    @property
+    def path_statement(self) -> str:
+        """How attention reaches the kernels, for manifest and report."""
+        if not self.forced:
+            return f"sm_{self.arch}'s own"
+        return f"path forced on sm_{self.arch}: timings are this GPU's (sm_120's attention, {self.forced} calls)"
+
+    def manifest(self) -> dict[str, str]:
+        nowhere = Ports(0, 0, 0, 0, 0)
+        roles: tuple[Role, ...] = ("single",) if self.single else ("prefill", "decode")
+        arguments = {r: " ".join(server_arguments(r, self.served, Path("MODEL"), nowhere)) for r in roles}
+        environment = engine_environment(self.served, self.installation, self._folder / "caches" / "DIGEST")
+        return {
+            "engine": self.name,
+            "sglang": self.installation.version,
+            "model": self.model,
+            "model_sha256": model_digest(self.model_path),
+            "arch": f"sm_{self.arch}",
+            "path": self.path_statement,
+            "settings": json.dumps(asdict(self.served), sort_keys=True),
+            **{f"arguments.{role}": text for role, text in arguments.items()},
+            **{f"environment.{key}": self._portable(value) for key, value in sorted(environment.items())},
+        }
+
+    def prefill(self, ports: Ports, kernel: PlacedKernel) -> Command:
+        """Prefill on the package as it was found and the card's own attention, whatever decode runs."""
+        variables = service_variables("flashmla", "own", self.served, self._folder / "evidence" / "prefill")
+        return self._command("prefill", ports, (), self._folder / "caches" / "prefill", variables)
+
+    def decode(self, ports: Ports, kernel: PlacedKernel, label: str) -> Command:
+        path, package = self._path(kernel), self._package(kernel)
+        evidence = self._folder / "evidence" / label
+        shutil.rmtree(evidence, ignore_errors=True)
+        caches = self._folder / "caches" / kernel.sha256[:12]
+        variables = service_variables(kernel.selector, path, self.served, evidence)
+        command = self._command("single" if self.single else "decode", ports, (package.folder,), caches, variables)
+        self.running = Running(kernel, package, path, evidence, Path(command.env["TRITON_CACHE_DIR"]), time.time())
+        return command
+
+    def proof(self, endpoints: Endpoints, service: int, log: Path) -> Proof:
+        """What the decode service (number of its first process) runs; ProofError when it is not what was placed."""
+        from app.engine.sglang.evidence import prove
+
+        if self.running is None:
+            raise ProofError("decode was never started; bring the stack up first")
+        return prove(self, self.running, service, log)
+
+    def discard(self) -> None:
+        """Removes private packages, after checking that each is still what was put there."""
+        held, self._packages, self.running = list(self._packages.values()), {}, None
+        try:
+            for package in held:
+                package.check()
+        finally:
+            shutil.rmtree(self._folder / "packages", ignore_errors=True)
+
+    def _command(
+        self, role: Role, ports: Ports, packages: tuple[Path, ...], caches: Path, variables: Mapping[str, str]
+    ) -> Command:
+        plugin = write_plugin(self._folder / "plugin")
+        places = (*packages, plugin, *self.installation.paths)
+        env = engine_environment(self.served, self.installation, caches) | dict(variables)
+        env["PYTHONPATH"] = ":".join(map(str, places))
+        argv = server_arguments(role, self.served, self.model_path, ports)
+        return Command((str(self.installation.python), "-m", "sglang.launch_server", *argv), env)
+
+    def _path(self, kernel: PlacedKernel) -> str:
+        if kernel.selector == "flashmla" and self.arch != FLASHMLA_ARCH:
+            raise UsageError(f"{kernel.variant} is sm_90's default and does not exist on sm_{self.arch}")
+        if kernel.selector == "flashinfer" and self.arch != OWN_ARCH:
+            raise UsageError(f"{kernel.variant} needs FlashInfer's sm_120 kernels, which sm_{self.arch} cannot run")
+        return (self.forced or "own") if kernel.selector == "triton" else "own"
+
+    def _package(self, kernel: PlacedKernel) -> PrivatePackage:
+        held = self._packages.get(kernel.variant)
+        if held is None or held.sha256 != kernel.sha256:
+            folder = self._folder / "packages" / kernel.variant
+            held = make_private(self.installation.package, self._pin, kernel, folder)
+        held.check()
+        return self._packages.setdefault(kernel.variant, held)
+
+    def _portable(self, value: str) -> str:
+        """A value without this machine's paths, so that a campaign can go on elsewhere."""
+        home = self.installation.home
+        return value.replace(str(self._folder), "{run}").replace(str(home) if home else "\0", "{home}")
+
+
+def device_arch() -> int:
+    """Compute capability of the first GPU, such as 90; NotReadyError where there is none."""
+    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except OSError as e:
+        raise NotReadyError("no nvidia-smi here, so no GPU for SGLang; the simulated engine needs none") from e
+    first = answer.stdout.strip().splitlines()[:1]
+    if answer.returncode != 0 or not first:
+        raise NotReadyError(f"nvidia-smi names no GPU: {answer.stderr.strip() or answer.stdout.strip() or 'no answer'}")
+    return int(first[0].replace(".", ""))
+
+
+def _model_folder(text: str) -> Path:
+    folder = Path(text).expanduser()
+    if not (folder / "config.json").is_file():
+        raise NotReadyError(f"{folder}/config.json is missing; --model names a model's folder, or dummy-dsv4")
+    return folder.resolve()

@@ -1,0 +1,152 @@
+"""Proof of a local SGLang: what its process imported, what Triton compiled for it, and what the gate predicted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.engine import PlacedKernel
+from app.engine.sglang.witness import Testimony, attending, read_testimonies
+from app.errors import ProofError
+from app.gate_report import GateReport
+from app.proof import Proof
+from app.triton_cache import CacheEntry, read_entries
+from app.variants import load_variants
+from kernels.geometry import Geometry
+from kernels.resources import Resources
+
+if TYPE_CHECKING:
+    from app.engine.sglang.engine import Running, SglangEngine
+
+_CHOSEN = re.compile(r"Triton autotuning for function (\w+),.*?best config selected: ([^;]*);", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Cache entries held against the gate. faults: entries of no predicted configuration; exact: equal code in all."""
+
+    faults: tuple[str, ...]
+    exact: bool
+
+
+def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Proof:
+    """The proof of the service that was started last; ProofError names what differs."""
+    kernel = running.kernel
+    running.package.check()
+    seen = attending(read_testimonies(running.evidence, service))
+    _check_imported(seen, running)
+    entries = read_entries(running.triton_cache, kernel.kernel, running.since) if kernel.kernel else ()
+    report = predict(kernel, engine.arch, seen.heads or engine.served.heads // engine.served.tp)
+    predicted = report.resources if report else ()
+    agreement = agree(entries, predicted)
+    if agreement.faults:
+        raise ProofError(f"{kernel.variant}: {'; '.join(agreement.faults)}")
+    return Proof(
+        variant=kernel.variant,
+        selector=kernel.selector,
+        kernel_sha256=seen.kernel_sha256,
+        config=" ".join(chosen(log, kernel, predicted)) or kernel.selector,
+        candidates=drawn_from(report),
+        simulated=False,
+        conditions={
+            "engine": engine.name,
+            "model": engine.model,
+            "sglang": engine.installation.version,
+            "path": engine.path_statement,
+        },
+        evidence={
+            "kernel_file": str(seen.kernel_file.relative_to(running.package.folder)),
+            "pid": seen.pid,
+            "path": seen.path,
+            "calls": [dict(c) for c in seen.calls],
+            "cache": [e.to_json() for e in entries],
+            "compiled_after_start": sum(e.new for e in entries),
+            "code_as_predicted": agreement.exact,
+        },
+    )
+
+
+def predict(kernel: PlacedKernel, arch: int, heads: int) -> GateReport | None:
+    """What the gate finds of the variant for this GPU and this many query heads; None for no kernel of the file."""
+    from app.gate import check
+    from app.upstream import fetch_base
+
+    if kernel.kernel is None:
+        return None
+    variant = load_variants().get(kernel.variant)
+    module = variant.target.module if variant.target else None
+    report = check(variant, None, fetch_base(module=module), arch, Geometry(heads, 1))
+    if report.kernel_sha256 != kernel.sha256:
+        raise ProofError(f"{kernel.variant}: its file has changed since it was put in place; begin a new campaign")
+    return report
+
+
+def drawn_from(report: GateReport | None) -> tuple[str, ...]:
+    """The configurations among which a start draws, or the one it has; a table chooses by batch and draws nothing."""
+    if report is None:
+        return ()
+    listed = tuple(dict.fromkeys(str(r.config) for r in report.resources if r.fits))
+    return listed if report.autotune_drawn or len(listed) == 1 else ()
+
+
+def agree(entries: Sequence[CacheEntry], predicted: Sequence[Resources]) -> Agreement:
+    """Entries that are of no predicted configuration are faults, and so is a kernel that was never compiled.
+
+    Warps, stages and shared memory follow from the configuration; registers and code depend on how SGLang specialises
+    the launch as well, so their agreement is stated and not required.
+    """
+    if not predicted:
+        return Agreement((), True)
+    if not entries:
+        return Agreement(("Triton's cache holds no compile of its kernel; it was never launched",), False)
+    launchable = {(r.num_warps, r.config.num_stages, r.shared_bytes) for r in predicted if r.error is None}
+    codes = {(r.code_sha256, r.registers) for r in predicted}
+    faults = [
+        f"cache entry {e.key[:12]} has warps/stages/shared {e.num_warps}/{e.num_stages}/{e.shared}, the gate predicts "
+        + ", ".join("/".join(map(str, known)) for known in sorted(launchable))
+        for e in entries
+        if (e.num_warps, e.num_stages, e.shared) not in launchable
+    ]
+    return Agreement(tuple(faults), all((e.code_sha256, e.registers) in codes for e in entries))
+
+
+def chosen(log: Path, kernel: PlacedKernel, predicted: Sequence[Resources]) -> tuple[str, ...]:
+    """The configurations that can run, each once: the only one there is, a table's, or what the autotuner printed."""
+    known = {_printed(r): str(r.config) for r in predicted if r.fits}
+    text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    told = [found for function, found in _CHOSEN.findall(text) if function == kernel.kernel]
+    picked = dict.fromkeys(known[short] for short in map(_shortened, told) if short in known)
+    return tuple(picked) or tuple(dict.fromkeys(known.values()))
+
+
+def _check_imported(seen: Testimony, running: Running) -> None:
+    kernel, package = running.kernel, running.package
+    faults = []
+    if seen.kernel_file != package.kernel_file:
+        faults.append(f"it imported {seen.kernel_file}, not {package.kernel_file}")
+    if seen.kernel_sha256 != kernel.sha256:
+        faults.append(f"the file it imported has SHA-256 {seen.kernel_sha256}, not {kernel.sha256}")
+    if kernel.selector != "flashmla" and seen.selector != kernel.selector:
+        faults.append(f"its selector is {seen.selector!r}, not {kernel.selector!r}")
+    if seen.path != running.path:
+        faults.append(f"its path is {seen.path!r}, not {running.path!r}")
+    if kernel.selector == "flashmla" and seen.calls:
+        faults.append(f"sm_120's attention was called {len(seen.calls)} times on the card's own path")
+    if kernel.selector != "flashmla" and not seen.calls:
+        faults.append("sm_120's attention was never called")
+    if faults:
+        raise ProofError(f"decode runs another kernel than {kernel.variant}: {'; '.join(faults)}")
+
+
+def _printed(resources: Resources) -> str:
+    config = resources.config
+    constants = ", ".join(f"{name}: {value}" for name, value in config.constants.items())
+    return f"{constants}, num_warps: {config.num_warps}, num_stages: {config.num_stages}"
+
+
+def _shortened(told: str) -> str:
+    kept = [part for part in told.split(", ") if not part.startswith(("num_ctas", "maxnreg"))]
+    return ", ".join(kept)

@@ -1,0 +1,1 @@
+"""What SGLang itself loads of the lab."""

@@ -1,0 +1,113 @@
+"""How real SGLang servers are run as local processes: every choice that can change a figure, in one object."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from app.deployment import BACKENDS, RELEASES
+from app.errors import UsageError
+
+DUMMY = "dummy-dsv4"
+TOPOLOGIES = ("pd", "single")
+PATHS = ("auto", "own", "decode", "all")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Settings of the servers; lists are written 1+8+96.
+
+    model: folder of a model, or dummy-dsv4, whose query heads `heads` counts. topology: prefill, decode and router, or
+    single, one server that does both. path: on which calls SGLang's sm_120 attention is forced on a GPU that is none:
+    decode, all, own (never); auto forces decode where the GPU is no sm_120. arch: 0 asks the driver. mem_fraction,
+    max_total_tokens: 0 leaves it to SGLang. light: leave out what SGLang would compile for minutes at its start.
+    """
+
+    release: str = "0.5.17"
+    model: str = DUMMY
+    heads: int = 64
+    topology: str = "pd"
+    path: str = "auto"
+    arch: int = 0
+    tp: int = 1
+    prefill_gpu: int = 0
+    decode_gpu: int = 0
+    transfer: str = "nixl"
+    mem_fraction: float = 0.3
+    max_total_tokens: int = 0
+    context_length: int = 4096
+    chunked_prefill: int = 2048
+    max_running: int = 96
+    graph_batches: tuple[int, ...] = (1, 8, 48, 64, 80, 96)
+    light: bool = True
+    seed: int = 1
+    start_timeout_s: float = 300.0
+    extra_args: str = ""
+
+    def __post_init__(self) -> None:
+        for key, known in (
+            ("release", RELEASES),
+            ("topology", TOPOLOGIES),
+            ("path", PATHS),
+            ("transfer", BACKENDS),
+        ):
+            if getattr(self, key) not in known:
+                raise UsageError.unknown(key, str(getattr(self, key)), known)
+        if min(self.heads, self.tp, self.max_running, *self.graph_batches) < 1:
+            raise UsageError("heads, tp, max_running and graph_batches start at 1")
+        if self.graph_batches[-1] != self.max_running:
+            raise UsageError(
+                f"graph_batches end at {self.graph_batches[-1]} and max_running is {self.max_running}: larger batches "
+                "would run without a graph; make them equal"
+            )
+
+    @property
+    def dummy(self) -> bool:
+        """Whether the model is the lab's own, of random weights."""
+        return self.model == DUMMY
+
+    @property
+    def single(self) -> bool:
+        return self.topology == "single"
+
+    @property
+    def served_name(self) -> str:
+        return f"{DUMMY}-h{self.heads}" if self.dummy else self.model.rstrip("/").rpartition("/")[2]
+
+    def more_arguments(self) -> list[str]:
+        """The extra arguments as a shell would split them."""
+        try:
+            return shlex.split(self.extra_args)
+        except ValueError as e:
+            raise UsageError(f"extra_args {self.extra_args!r}: {e}") from e
+
+
+def read_served(texts: Mapping[str, str]) -> Served:
+    """Settings from key=value texts; UsageError names a key that is none and a value that is not of its kind."""
+    known = {f.name: f.type for f in fields(Served)}
+    for key in texts:
+        if key not in known:
+            raise UsageError.unknown("server setting", key, list(known))
+    return Served(**{key: _typed(key, text, str(known[key])) for key, text in texts.items()})
+
+
+def split_settings(text: str) -> dict[str, str]:
+    """The pairs of "heads=16,topology=single"; UsageError for a part that is no pair."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if bad := [part for part in parts if "=" not in part]:
+        raise UsageError(f"--server {text!r}: {bad[0]!r} is no KEY=VALUE; for example heads=16,topology=single")
+    return {key.strip(): value.strip() for key, _, value in (part.partition("=") for part in parts)}
+
+
+def _typed(key: str, text: str, kind: str) -> Any:
+    try:
+        if kind.startswith("tuple"):
+            return tuple(int(part) for part in text.split("+"))
+        if kind == "bool":
+            return {"true": True, "false": False}[text.lower()]
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except (ValueError, KeyError) as e:
+        forms = {"bool": "true or false", "int": "a whole number", "float": "a number"}
+        raise UsageError(f"{key}={text}: {forms.get(kind, 'whole numbers joined by +')} is needed") from e
