@@ -10,6 +10,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from app import arguments, compare, demo
+from app.engine.sglang.served import split_settings
 from app.kernel_share import check_shares
 from app.ledger import LEDGER, record_campaign
 from app.patch import patch_kernel
@@ -83,6 +84,9 @@ def compare_from_options(
     id: str,
     resume: str,
     calibration: str,
+    model: str,
+    server: str,
+    against: str,
     quiet: bool,
 ) -> compare.Outcome:
     """Runs or resumes a campaign from the task's options and prints its outcome."""
@@ -102,13 +106,21 @@ def compare_from_options(
             time_scale=arguments.number(time_scale, "time-scale"),
             delta=arguments.number(delta, "delta"),
             objectives=arguments.objectives(slo),
+            against=against,
         )
-        setup = Setup(runtime=runtime, engine=engine, calibration=calibration or None)
+        setup = setup_of(runtime, engine, calibration, model, server)
         with _progress(plan, quiet) as progress:
             outcome = compare.begin(plan, setup, id or None, progress)
     record_campaign(outcome.folder.path)
     show_campaign_folder(outcome.folder)
     return outcome
+
+
+def setup_of(runtime: str, engine: str, calibration: str, model: str, server: str) -> Setup:
+    """What a campaign runs on, from texts; server: settings of SGLang's own servers as KEY=VALUE,KEY=VALUE."""
+    texts = split_settings(server) | ({"model": model} if model else {})
+    release = {"release": texts.pop("release")} if "release" in texts else {}
+    return Setup(runtime=runtime, engine=engine, calibration=calibration or None, server=texts, **release)
 
 
 def judge_imported(folder: str, variants: str, delta: str) -> compare.Outcome:
@@ -130,9 +142,10 @@ def show_campaign(name: str, slope: str, amdahl: str) -> None:
     """Judges a campaign's rows again, writes its reports anew and prints it."""
     folder = open_run(name)
     write_text(folder.verdict_file, compare.judge_again(folder).text())
+    checks = check_shares(folder, Path(amdahl)) if amdahl else ()
     show_campaign_folder(folder, arguments.numbers(slope, "slope") or None)
-    if amdahl:
-        print(*check_shares(folder, Path(amdahl)), sep="\n")
+    if checks:
+        print(*checks, sep="\n")
 
 
 def enter_ledger(name: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from app.records import read_json
 from app.report.campaign_view import CampaignView, StartRecord
 from app.report.judged import Judged
 from app.report.wording import interval, number, signed
@@ -62,12 +63,23 @@ def guard_grid(view: CampaignView) -> Grid:
                     value,
                     f"block {record.start.block + 1}, start {record.start.index + 1} ({record.start.variant})",
                 )
+    shapes = _conformance(view)
     limits = {"loop_lag_p99_ms": view.plan.window.max_loop_lag_ms, "cpu_share": MAX_CPU_SHARE}
     rows = tuple(
         (name, number(value), number(limits.get(name)), where) for name, (value, where) in sorted(worst.items())
     )
+    rows = (*shapes, *rows)
     columns = ("guard", "largest", "limit", "seen in")
     return Grid("Largest value of each guard of the client", columns, rows, frozenset({"largest", "limit"}))
+
+
+def _conformance(view: CampaignView) -> tuple[tuple[str, str, str, str], ...]:
+    path = view.folder / "conformance.json"
+    if not path.exists():
+        return ()
+    found = read_json(path)
+    where = f"before the first start, {found['shapes']} shapes played"
+    return (("stream shapes misread by the client", str(found["shapes"] - found["ok"]), "0", where),)
 
 
 def _guards(record: StartRecord) -> Iterator[tuple[str, float]]:

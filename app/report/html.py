@@ -9,7 +9,17 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from app.report import conclusions, evidence, figures_effect, figures_load, provenance, wording
+from app.report import (
+    beside,
+    conclusions,
+    evidence,
+    figures_beside,
+    figures_effect,
+    figures_load,
+    kernel_alone,
+    provenance,
+    wording,
+)
 from app.report.campaign_view import CampaignView
 from app.report.curves import answer_grid, answers, step_grid, throughput_curves
 from app.report.predictions import Prediction, predictions
@@ -47,6 +57,8 @@ def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, An
         "missing": (*view.missing, *(u.replace(f"{view.folder}/", "") for u in unread)),
         "effects": _effect_figures(view, foreseen),
         **_load_figures(view, streams, curves),
+        **_beside_figures(view),
+        **_kernel_alone(view),
         "answers": answers(curves),
         "grids": {
             "origin": provenance.origin_grid(view),
@@ -78,6 +90,26 @@ def _effect_figures(
         for j in view.judged
         if j.blocks
     }
+
+
+def _beside_figures(view: CampaignView) -> dict[str, Any]:
+    read, of = beside.read_beside(view), figures_load.styles(view.variants)
+    return {
+        "readings": beside.readings_grid(read),
+        "batches": figures_beside.charts(read, beside.RUNNING, of),
+        "clocks": figures_beside.charts(read, beside.SM_CLOCK, of),
+    }
+
+
+def _kernel_alone(view: CampaignView) -> dict[str, Any]:
+    checks = kernel_alone.read_checks(view)
+    drawn = kernel_alone.foreseen(checks)
+    forests = {
+        j.variant: figures_effect.forest(j, view.plan.delta, drawn[j.variant])
+        for j in view.judged
+        if j.variant in drawn
+    }
+    return {"amdahl": kernel_alone.checks_grid(checks), "amdahl_forests": forests}
 
 
 def _same_code(view: CampaignView) -> dict[str, Any] | None:
