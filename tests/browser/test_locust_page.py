@@ -18,6 +18,8 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.browser.pictures import take_picture
+
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,10 +109,6 @@ def rows_of(browser: webdriver.Chrome, body: str) -> list[list[str]]:
     return found
 
 
-def screenshot(browser: webdriver.Chrome, tmp_path: Path, name: str) -> None:
-    assert browser.save_screenshot(str(tmp_path / f"{name}.png"))
-
-
 def test_run_started_by_the_form_moves_the_figures(browser: webdriver.Chrome, locust: str, tmp_path: Path) -> None:
     browser.get(locust)
     until(browser, lambda: browser.find_elements("css selector", "button[type=submit]"))
@@ -119,14 +117,14 @@ def test_run_started_by_the_form_moves_the_figures(browser: webdriver.Chrome, lo
     fill(browser, "decodeAbLengths", "16,50")
     fill(browser, "decodeAbConcurrencies", "2,5")
     fill(browser, "decodeAbWindow", "1,5")
-    screenshot(browser, tmp_path, "form")
+    take_picture(browser, tmp_path, "form")
     browser.find_element("css selector", "button[type=submit]").click()
     until(browser, lambda: view(locust)["phase"] == "window" and view(locust)["trace"])
     assert [level["name"] for level in view(locust)["levels"]] == ["C=2", "C=5"]
 
     until(browser, lambda: browser.find_elements("xpath", "//button[contains(., 'Decode A/B')]"))[0].click()
     until(browser, lambda: any(row[:1] == ["C=2"] and row[3] for row in rows_of(browser, "tbody")))
-    screenshot(browser, tmp_path, "tab")
+    take_picture(browser, tmp_path, "tab")
     assert [e for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []  # type: ignore[no-untyped-call]
 
 
@@ -142,7 +140,7 @@ def test_live_page_shows_the_run_and_no_verdict(browser: webdriver.Chrome, locus
     until(browser, lambda: [row[1] for row in rows_of(browser, "#levels")] == ["measured", "measured"])
     tokens_per_s = float(rows_of(browser, "#levels")[1][2])
     assert tokens_per_s == pytest.approx(5 * 50 / 0.54, rel=0.3)
-    screenshot(browser, tmp_path, "live")
+    take_picture(browser, tmp_path, "load_page", documented=True)
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
 
 
@@ -152,7 +150,7 @@ def test_live_page_never_scrolls_sideways(browser: webdriver.Chrome, locust: str
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.get(f"{locust}/decode-ab")
     until(browser, lambda: rows_of(browser, "#levels"))
-    screenshot(browser, tmp_path, f"width-{width}")
+    take_picture(browser, tmp_path, f"width-{width}")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
 
 

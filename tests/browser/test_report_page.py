@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from selenium import webdriver
 
 from app.report import write_reports
 from tests.app.report.made_campaign import draw_cells, make_campaign, make_plan
+from tests.browser.pictures import take_picture
 
 pytestmark = pytest.mark.browser
 
@@ -49,6 +51,18 @@ def test_page_opens_without_a_word_on_the_console(browser: webdriver.Chrome, pag
     browser.get(page)
     assert browser.find_element("css selector", "h1").text == "v1 is rejected; v2 is undecided"
     assert browser.get_log("browser") == []  # type: ignore[no-untyped-call]
+
+
+def test_first_screen_shows_what_was_decided_of_each_variant(
+    browser: webdriver.Chrome, page: str, tmp_path: Path
+) -> None:
+    metrics = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    browser.get(page)
+    take_picture(browser, tmp_path, "report", documented=True)
+    cards = browser.find_elements("css selector", "article.card")
+    assert len(cards) == 2
+    assert all(card.rect["y"] + card.rect["height"] <= 900 for card in cards)
 
 
 @pytest.mark.parametrize("width", [390, 768, 1280])

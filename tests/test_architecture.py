@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "architecture.md"
+ROOMS = {p.name for p in (ROOT / "loadtest").iterdir() if (p / "__init__.py").is_file()}
+
+
+def drawn() -> list[set[tuple[str, str]]]:
+    """Arrows of each picture on the page."""
+    pictures = re.findall(r"```mermaid\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return [set(re.findall(r"^\s*(\w+) --(?:[^-\n]*--)?> (\w+)$", picture, re.MULTILINE)) for picture in pictures]
+
+
+def imports(folder: Path) -> Iterator[tuple[Path, str]]:
+    for path in folder.rglob("*.py") if folder.is_dir() else [folder]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                yield from ((path, alias.name) for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                yield from ((path, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def test_the_picture_of_the_packages_is_how_they_import_each_other() -> None:
+    packages = {"tasks": "tasks.py", "app": "app", "kernels": "kernels", "loadtest": "loadtest"}
+    seen = {(name, said.split(".")[0]) for name, place in packages.items() for _, said in imports(ROOT / place)}
+    assert drawn()[0] == {(a, b) for a, b in seen if b in packages and a != b}
+
+
+def test_the_picture_of_the_load_side_is_how_its_rooms_import_each_other() -> None:
+    seen = {
+        (path.relative_to(ROOT / "loadtest").parts[0], said.split(".")[1])
+        for path, said in imports(ROOT / "loadtest")
+        if said.startswith("loadtest.")
+    }
+    assert drawn()[1] == {(a, b) for a, b in seen if a != b and {a, b} <= ROOMS}

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tasks
+from app.documentation import site_command, site_environment
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+WRITTEN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+TOP = ("app", "kernels", "loadtest", "tests", "docs", "deploy", "ci", "requirements")
+GLOBS = set("*<>{}$ ")
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def files_named_in(page: Path) -> Iterator[str]:
+    for said in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+        if said.split("/")[0] in TOP and "/" in said and not GLOBS & set(said):
+            yield said.rstrip("/")
+
+
+def calls_in(page: Path) -> Iterator[list[str]]:
+    """Command lines of the lab in code blocks and code spans, as words after `invoke` or `./lab`."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    for line in (*lines, *spans):
+        if said := re.match(r"(?:\$ )?(?:invoke|\./lab) (.*)", line):
+            yield shlex.split(said.group(1), comments=True)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_a_page_names_only_files_that_exist(page: Path) -> None:
+    # Of `app/x.py: how` the first word is the file.
+    assert [said for said in files_named_in(page) if not (ROOT / said.split(":")[0]).exists()] == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_a_page_calls_only_tasks_and_options_that_exist(page: Path) -> None:
+    wrong = []
+    for name, *words in calls_in(page):
+        if name.startswith("-") or not name.islower():
+            continue
+        if name not in tasks.ns.task_names:
+            wrong.append(name)
+            continue
+        known = {option for argument in tasks.ns[name].get_arguments() for option in argument.names}
+        options = [word.lstrip("-").split("=")[0] for word in words if word.startswith("--")]
+        wrong += [f"{name} --{option}" for option in options if option not in known]
+    assert wrong == []
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = site_command(tmp_path / "site")
+    built = subprocess.run(command, cwd=ROOT, env=site_environment(), capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "site" / "index.html").is_file()
+
+
+def test_a_dead_anchor_stops_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("# Page\n\n[dead](#nowhere)\n")
+    config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    (tmp_path / "mkdocs.yml").write_text(config.partition("\nnav:")[0])
+    command = site_command(tmp_path / "site")
+    built = subprocess.run(command, cwd=tmp_path, env=site_environment(), capture_output=True, text=True)
+    assert built.returncode == 1
+    assert "nowhere" in built.stderr
