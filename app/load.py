@@ -43,7 +43,7 @@ def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, si
         prefill_url=endpoints.prefill_url,
         decode_url=endpoints.decode_url,
         router_metrics_url=endpoints.router_metrics_url,
-        out=folder.resolve(),
+        out=Path(),
         simulated=simulated,
     )
     path = folder / "order.json"

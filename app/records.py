@@ -5,28 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from app.errors import RecordsError, UsageError
+from loadtest.whole import whole
 
 
 def write_text(path: Path, text: str) -> None:
     """Writes a file by write-and-rename, flushed to disk; RecordsError says what could not be written."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        partial.replace(path)
-    except OSError as e:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise RecordsError(f"{path} could not be written: {e.strerror}; free some space, then resume") from e
+    with whole(path) as out:
+        out.write(text.encode())
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -44,13 +34,33 @@ def read_json(path: Path) -> Any:
         raise RecordsError(f"{path} is not JSON ({e}); it is not one of the lab's whole files") from e
 
 
+def read_record(path: Path, newest: int) -> dict[str, Any]:
+    """Reads a JSON object whose `schema` is at most the newest known (none counts as 1); RecordsError otherwise."""
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise RecordsError(f"{path} holds no JSON object; it is not one of the lab's files")
+    schema = data.get("schema", 1)
+    if not isinstance(schema, int) or not 1 <= schema <= newest:
+        raise RecordsError(
+            f"{path} has schema {schema!r}, this version reads 1 to {newest}; read it with its own version"
+        )
+    return data
+
+
 @contextlib.contextmanager
 def owned(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process; UsageError when another lab holds it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    """Holds the folder for this process; UsageError when another lab holds it, RecordsError when nobody can."""
+    with _opened(folder / ".lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
+        except BlockingIOError as e:
             raise UsageError(f"{folder} is in use by another lab; wait for it or choose another --id") from e
         yield
+
+
+def _opened(lock: Path) -> IO[bytes]:
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        return lock.open("wb")
+    except OSError as e:
+        raise RecordsError(f"{lock} could not be opened: {e.strerror}; mend that, then resume") from e

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import InvalidCampaignError, UsageError
-from app.records import read_json, write_json
+from app.records import read_json, read_record, write_json
 from loadtest.plan import Plan, Start
 
 RUNS = Path("runs")
+BLOCK_SCHEMA = MANIFEST_SCHEMA = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
 
@@ -51,7 +52,7 @@ class RunFolder:
     def block_record(self, block: int) -> dict[str, Any] | None:
         """The record that a finished block ends with; None for a block that never finished."""
         record = self.block(block) / "block.json"
-        return dict(read_json(record)) if record.is_file() else None
+        return read_record(record, BLOCK_SCHEMA) if record.is_file() else None
 
     def set_aside(self, block: int, why: str) -> None:
         """Moves an unfinished or void attempt out of the way, keeping it beside the block under a name of its own."""
@@ -63,7 +64,7 @@ class RunFolder:
 
     def void_attempts(self) -> list[dict[str, Any]]:
         """Records of attempts that were void and done again, in order."""
-        return [dict(read_json(p)) for p in sorted(self.path.glob("blocks/*.void-*/block.json"))]
+        return [read_record(p, BLOCK_SCHEMA) for p in sorted(self.path.glob("blocks/*.void-*/block.json"))]
 
     def plan(self) -> Plan:
         """The plan this folder holds."""
@@ -76,12 +77,16 @@ class RunFolder:
         if not self.plan_file.is_file():
             write_json(self.plan_file, plan.to_json())
 
+    def manifest(self) -> dict[str, Any]:
+        """The campaign-level facts this folder holds."""
+        return read_record(self.manifest_file, MANIFEST_SCHEMA)
+
     def keep_manifest(self, manifest: dict[str, Any]) -> None:
         """Writes the campaign's manifest once; InvalidCampaignError names the fields that differ from what is there."""
         if not self.manifest_file.is_file():
             write_json(self.manifest_file, manifest)
             return
-        held = dict(read_json(self.manifest_file))
+        held = self.manifest()
         # A hypothesis may be reworded between two sittings: the words it had at the start stay.
         compared = (held.keys() | manifest.keys()) - {"variants"}
         differing = sorted(k for k in compared if held.get(k) != manifest.get(k))

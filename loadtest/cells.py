@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
@@ -11,6 +12,7 @@ from typing import Any
 
 from app.errors import RecordsError
 from loadtest.plan import Start
+from loadtest.whole import whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +64,21 @@ def void_cells(start: Start, reasons: Iterable[str]) -> list[Cell]:
 
 def write_cells(path: Path, cells: Iterable[Cell]) -> None:
     """Writes cells.csv; `read_cells` restores it exactly."""
-    with path.open("w", newline="") as out:
-        writer = csv.DictWriter(out, [f.name for f in fields(Cell)])
-        writer.writeheader()
-        writer.writerows(asdict(c) | {"reasons": "; ".join(c.reasons)} for c in cells)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [f.name for f in fields(Cell)])
+    writer.writeheader()
+    writer.writerows(asdict(c) | {"reasons": "; ".join(c.reasons)} for c in cells)
+    with whole(path) as out:
+        out.write(text.getvalue().encode())
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """Reads cells.csv; RecordsError names the line that cannot be read."""
-    with path.open(newline="") as source:
-        return [_cell(path, number, row) for number, row in enumerate(csv.DictReader(source), start=2)]
+    """Reads cells.csv; RecordsError names the line that cannot be read, a torn last one too."""
+    text = path.read_text(encoding="utf-8")
+    cells = [_cell(path, number, row) for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2)]
+    if not text.endswith("\n"):
+        raise RecordsError(f"{path}:{len(cells) + 1}: not a cell (the line is torn); run the block again")
+    return cells
 
 
 def _cell(path: Path, number: int, row: dict[str, str]) -> Cell:
@@ -82,4 +89,4 @@ def _cell(path: Path, number: int, row: dict[str, str]) -> Cell:
         values = {f.name: casts[str(f.type)](row[f.name]) for f in fields(Cell) if f.name != "reasons"}
         return Cell(**values, reasons=tuple(r for r in row["reasons"].split("; ") if r))
     except (KeyError, TypeError, ValueError) as e:
-        raise RecordsError(f"{path}:{number}: not a cell ({e}); judge the campaign again to rebuild it") from e
+        raise RecordsError(f"{path}:{number}: not a cell ({e}); run the block again") from e

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -115,7 +115,8 @@ class StartOrder:
     def read(cls, path: Path) -> StartOrder:
         """Reads an order; RecordsError names the file that cannot be read."""
         try:
-            data = json.loads(path.read_text())
-            return cls.from_json(data)
+            order = cls.from_json(json.loads(path.read_text()))
+            # A relative folder is meant from where the order lies, so that a campaign can be moved.
+            return replace(order, out=path.resolve().parent / order.out)
         except (OSError, ValueError, AttributeError) as e:
             raise RecordsError(f"{path}: no order ({e}); the campaign writes one for each start") from e

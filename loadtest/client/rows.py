@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from app.errors import RecordsError
+from loadtest.whole import whole
 
 SCHEMA = 1
 ROWS, LOAD = "rows.parquet", "load.json"
@@ -116,17 +116,9 @@ def write_rows(folder: Path, rows: Sequence[Row]) -> Path:
 
 def write_table(folder: Path, table: pa.Table) -> Path:
     """Writes a rows table as rows.parquet, in one piece."""
-    target = folder / ROWS
-    part = folder / f"{ROWS}.part"
-    try:
-        with part.open("wb") as out:
-            pq.write_table(table, out, compression="zstd", **_encodings())
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(target)
-    except OSError as e:
-        raise RecordsError(f"{target}: rows not written ({e}); free space and run the block again") from e
-    return target
+    with whole(folder / ROWS) as out:
+        pq.write_table(table, out, compression="zstd", **_encodings())
+    return folder / ROWS
 
 
 def table_of(rows: Sequence[Row]) -> pa.Table:
@@ -164,14 +156,9 @@ def rows_of(table: pa.Table) -> Rows:
 
 def write_load(folder: Path, load: Mapping[str, Any]) -> Path:
     """Writes load.json, levels and guards of the start, in one piece."""
-    target = folder / LOAD
-    part = folder / f"{LOAD}.part"
-    try:
-        part.write_text(json.dumps({"schema": SCHEMA, **load}, indent=1) + "\n")
-        part.replace(target)
-    except OSError as e:
-        raise RecordsError(f"{target}: not written ({e}); free space and run the block again") from e
-    return target
+    with whole(folder / LOAD) as out:
+        out.write((json.dumps({"schema": SCHEMA, **load}, indent=1) + "\n").encode())
+    return folder / LOAD
 
 
 def read_load(folder: Path) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from app.errors import InvalidCampaignError, UsageError
-from app.records import write_json
+from app.compare import judge_again
+from app.errors import InvalidCampaignError, RecordsError, UsageError
+from app.records import read_json, write_json
 from app.runs import RunFolder, new_run, open_run, point_latest
 from loadtest.plan import Plan
 
@@ -59,3 +61,37 @@ def test_a_block_set_aside_is_kept_under_a_name_of_its_own(tmp_path: Path) -> No
         folder.set_aside(0, "void")
     assert folder.block_record(0) is None
     assert len(folder.void_attempts()) == 2
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> RunFolder:
+    """A finished campaign of schema 1, as the lab wrote it before orders were relative and cells had goodput."""
+    shutil.copytree(Path(__file__).with_name("older_run"), tmp_path / "older")
+    return RunFolder(tmp_path / "older")
+
+
+def test_an_older_run_is_read_and_judged(older: RunFolder) -> None:
+    assert older.manifest()["plan_sha256"] == older.plan().sha256()
+    assert judge_again(older).variants[0].variant == "v1"
+
+
+def test_judging_the_same_rows_again_gives_the_same_bytes_wherever_the_folder_lies(
+    older: RunFolder, tmp_path: Path
+) -> None:
+    before = judge_again(older).text()
+    (tmp_path / "elsewhere").mkdir()
+    moved = older.path.rename(tmp_path / "elsewhere" / older.path.name)
+    assert judge_again(RunFolder(moved)).text() == before
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "blocks/001/block.json"])
+def test_a_run_of_a_later_schema_is_refused_by_the_file(older: RunFolder, name: str) -> None:
+    write_json(older.path / name, read_json(older.path / name) | {"schema": 99})
+    with pytest.raises(RecordsError, match=f"{Path(name).name} has schema 99"):
+        judge_again(older)
+
+
+def test_a_plan_of_a_later_schema_is_refused(older: RunFolder) -> None:
+    write_json(older.plan_file, read_json(older.plan_file) | {"schema": 99})
+    with pytest.raises(InvalidCampaignError, match="plan schema 99"):
+        older.plan()

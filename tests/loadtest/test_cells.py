@@ -38,3 +38,11 @@ def test_a_torn_line_is_named(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "0,1,v1,8,84")
     with pytest.raises(RecordsError, match=r"cells\.csv:3: not a cell"):
         read_cells(path)
+
+
+def test_a_last_line_torn_inside_a_number_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "cells.csv"
+    write_cells(path, [CELL, replace(CELL, goodput_per_s=2.25)])
+    path.write_text(path.read_text().rstrip("\n")[:-1])
+    with pytest.raises(RecordsError, match=r"cells\.csv:3: not a cell \(the line is torn\)"):
+        read_cells(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,13 @@ def order(**changes: object) -> StartOrder:
 def test_order_is_restored_from_its_file(tmp_path: Path) -> None:
     given = order(lengths=Lengths(10, 20), window=WindowRules(window_s=3), workload=Workload("dataset", 0, Path("d")))
     given.write(tmp_path / "order.json")
-    assert StartOrder.read(tmp_path / "order.json") == given
+    assert StartOrder.read(tmp_path / "order.json") == replace(given, out=tmp_path / "o")
+
+
+def test_order_names_its_folder_from_where_it_lies(tmp_path: Path) -> None:
+    order(out=Path()).write(tmp_path / "order.json")
+    (tmp_path / "order.json").rename(moved := tmp_path.with_name("moved.json"))
+    assert StartOrder.read(moved).out == tmp_path.parent
 
 
 def test_order_turns_engine_seconds_into_wall_seconds() -> None:
