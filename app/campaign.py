@@ -16,13 +16,12 @@ from app.probe import send_canary
 from app.progress import Progress
 from app.proof import Proof, check_proof
 from app.records import owned, write_json
-from app.runs import RunFolder
+from app.runs import BLOCK_SCHEMA, MANIFEST_SCHEMA, RunFolder
 from app.stack import Endpoints, Stack
 from app.stack.watch import Watch
 from loadtest.cells import Cell, read_cells, void_cells, write_cells
 from loadtest.plan import Plan, Start
 
-BLOCK_SCHEMA = 1
 MAX_ATTEMPTS = 3
 
 Load = Callable[[Path, Plan, Start, Watch], list[Cell]]
@@ -46,7 +45,7 @@ class Campaign:
     def manifest(self) -> dict[str, Any]:
         """Campaign-level facts; a folder measured under another manifest is never continued."""
         return {
-            "schema": 1,
+            "schema": MANIFEST_SCHEMA,
             "plan_sha256": self.plan.sha256(),
             "simulated": self.stack.simulated,
             "stack": self.stack.manifest(),

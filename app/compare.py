@@ -12,7 +12,7 @@ from app.conformance import require_conformance
 from app.errors import InvalidCampaignError
 from app.facts import campaign_facts
 from app.progress import Progress, spoken
-from app.records import read_json, write_json, write_text
+from app.records import owned, read_json, write_json, write_text
 from app.runs import RunFolder, new_run, open_run, point_latest
 from app.runtimes import Setup, make_ready
 from app.variants import Variant, load_variants
@@ -66,8 +66,11 @@ def write_plan(
 def begin(plan: Plan, setup: Setup, name: str | None, progress: Progress) -> Outcome:
     """Runs a new campaign under this plan."""
     folder = new_run(name)
-    folder.keep_plan(plan)
-    write_json(folder.path / "setup.json", asdict(setup))
+    with owned(folder.path):
+        # Another lab may have taken the name since it was found free.
+        new_run(folder.path.name)
+        folder.keep_plan(plan)
+        write_json(folder.path / "setup.json", asdict(setup))
     return _run(folder, setup, progress)
 
 

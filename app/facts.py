@@ -15,7 +15,7 @@ GATE_NOT_RUN = "the gate was not run on these variants; invoke check --variant N
 
 def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
     """Facts from manifest.json, gate.json where the gate was run, and the proof.json of every finished start."""
-    manifest = dict(read_json(folder.manifest_file))
+    manifest = folder.manifest()
     gate_file = folder.path / "gate.json"
     gate: Mapping[str, Any] = read_json(gate_file) if gate_file.is_file() else {}
     return Facts(
