@@ -174,6 +174,8 @@ class Autotune:
             raise self.unknown(f"the config {self.source.segment(element)!r} is not written out") from error
         if fields:
             raise self.unknown(f"the config {self.source.segment(element)!r} sets {', '.join(fields)}")
+        if not all(map(_is_plain, (*config.constants, *config.constants.values(), config.num_warps, config.num_stages))):
+            raise self.unknown(f"the config {self.source.segment(element)!r} holds more than numbers and names")
         return config
 
 
@@ -229,6 +231,11 @@ def _parameter(arg: libcst.Arg, place: int) -> str:
 def _config_fields(call: ast.Call) -> dict[str, ast.expr]:
     fields = dict(zip(_CONFIG_FIELDS, call.args, strict=False))
     return {**fields, **{keyword.arg or "**": keyword.value for keyword in call.keywords}}
+
+
+def _is_plain(value: object) -> bool:
+    # Python writes no decimal of an integer of thousands of digits; Triton takes none beyond 64 bits.
+    return isinstance(value, str | float) or (isinstance(value, int) and -(2**63) <= value < 2**64)
 
 
 def _constant_names(call: ast.Call) -> list[str] | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from app.errors import ProofError
@@ -83,13 +83,33 @@ class Identity:
 def parse_identity(data: bytes, place: str) -> Identity:
     """The identity in a file's bytes; ProofError when it is none of this version's."""
     try:
-        fields = dict(json.loads(data))
-        schema = fields.pop("schema", None)
+        found = dict(json.loads(data))
+        schema = found.pop("schema", None)
         if schema != SCHEMA:
             raise ProofError(f"{place} has schema {schema!r}, this lab reads {SCHEMA}; build the image again")
-        return Identity(**fields | {"configs": tuple(fields["configs"])})
-    except (ValueError, TypeError, KeyError) as e:
+        identity = Identity(**found | {"configs": tuple(found["configs"])})
+        _check_types(identity)
+    except (ValueError, TypeError, KeyError, RecursionError) as e:
         raise ProofError(f"{place} is no identity of an image ({e}); build the image again") from e
+    if astray := [name for name in identity.baked if not _is_inside(name)]:
+        raise ProofError(f"{place} names cache file {astray[0]!r}, which leads out of the cache; build the image again")
+    return identity
+
+
+def _check_types(identity: Identity) -> None:
+    optional = ("control", "triton_version")
+    for key in (f.name for f in fields(Identity) if f.name not in ("cuda_arch", "configs", "baked")):
+        value = getattr(identity, key)
+        if not isinstance(value, str) and not (value is None and key in optional):
+            raise TypeError(f"{key} is {value!r}")
+    texts = (*identity.configs, *identity.baked, *identity.baked.values())
+    if not isinstance(identity.cuda_arch, int) or not all(isinstance(text, str) for text in texts):
+        raise TypeError("cuda_arch, configs or baked are of another type")
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and "\0" not in name
 
 
 def read_identity(path: Path = IDENTITY) -> Identity:

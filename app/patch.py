@@ -130,7 +130,8 @@ def _literals(source: KernelSource) -> Mapping[str, ast.expr]:
 
 def _is_literal(node: ast.expr) -> bool:
     try:
-        ast.literal_eval(node)
+        # Written out again too: Python reads integers that it will not write.
+        repr(ast.literal_eval(node))
     except (ValueError, TypeError, RecursionError, MemoryError):
         return False
     return True

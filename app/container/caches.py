@@ -80,6 +80,9 @@ def _relocated(path: Path, data: bytes) -> bytes:
     # Triton's group files hold absolute paths of their members.
     if not path.name.startswith("__grp__"):
         return data
-    group = json.loads(data)
-    group["child_paths"] = {name: str(path.parent / name) for name in group["child_paths"]}
+    try:
+        group = dict(json.loads(data))
+        group["child_paths"] = {name: str(path.parent / name) for name in dict(group["child_paths"])}
+    except (KeyError, TypeError, ValueError, RecursionError) as e:
+        raise ProofError(f"prebuilt cache file {path.name} is no group of Triton's ({e}); rebuild the image") from e
     return json.dumps(group).encode()

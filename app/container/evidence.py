@@ -10,7 +10,11 @@ from typing import Any
 
 from app.container.caches import VOLUME, cache_environment
 from app.container.check import SELECTOR, check_image
+from app.errors import ProofError
 from app.identity import Identity, read_identity
+from app.small_file import read_small
+
+LIMIT_METADATA_BYTES = 1024 * 1024
 
 
 def evidence(environ: Mapping[str, str], proc: Path = Path("/proc"), volume: Path = VOLUME) -> dict[str, Any]:
@@ -37,9 +41,19 @@ def cache_entries(identity: Identity, volume: Path = VOLUME) -> list[dict[str, A
     folder = Path(cache_environment(identity, volume)["TRITON_CACHE_DIR"])
     found = []
     for path in sorted(folder.glob(f"*/{identity.kernel}.json")):
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = _metadata(path)
         kept = {k: data[k] for k in ("num_warps", "num_stages", "shared", "hash") if k in data}
         found.append({"key": path.parent.name, **kept})
+    return found
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(read_small(path, LIMIT_METADATA_BYTES))
+    except (ValueError, RecursionError) as e:
+        raise ProofError(f"{path} is no metadata of Triton's ({e}); empty the cache volume") from e
+    if not isinstance(found, dict):
+        raise ProofError(f"{path} is no metadata of Triton's; empty the cache volume")
     return found
 
 

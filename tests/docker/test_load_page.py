@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import requests
 
+from app.answer import session
 from app.compose import Compose, compose_files
 from app.deployment import Deployment
 from app.image import BuiltImage
-from app.probe import session
 from tests.docker.conftest import PROJECT
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]

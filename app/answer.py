@@ -1,0 +1,81 @@
+"""What services answer over HTTP: read within a size and a time, refused in one line when it is not what was asked."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from app.errors import NotReadyError
+
+# SGLang's metrics take some 100 KB, its description of itself less.
+LIMIT_ANSWER_BYTES = 16 * 1024 * 1024
+_PIECE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The whole answer to one request."""
+
+    url: str
+    status: int
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """The body, with what is not UTF-8 replaced."""
+        return self.data.decode("utf-8", "replace")
+
+    def object(self) -> dict[str, Any]:
+        """The JSON object in the body; NotReadyError when it is none."""
+        try:
+            found = json.loads(self.data)
+        # RecursionError: nested too deeply for the parser.
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise NotReadyError(f"{self.url} answered what is no JSON object: {self.text[:80]!r}")
+        return found
+
+
+def get(url: str, timeout_s: float = 30.0) -> Answer:
+    """The answer to a GET; NotReadyError when there is none within the time."""
+    return _ask("GET", url, None, timeout_s)
+
+
+def post(url: str, body: Mapping[str, Any], timeout_s: float) -> Answer:
+    """The answer to a POST of JSON; NotReadyError when there is none within the time."""
+    return _ask("POST", url, body, timeout_s)
+
+
+def session() -> requests.Session:
+    """A session that takes no proxy from the environment: every service is on this host or a private network."""
+    made = requests.Session()
+    made.trust_env = False
+    return made
+
+
+def _ask(method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Answer:
+    deadline = time.monotonic() + timeout_s
+    try:
+        with session() as made, made.request(method, url, json=body, timeout=timeout_s, stream=True) as response:
+            return Answer(url, response.status_code, _whole(response, deadline))
+    # ValueError: an address that cannot be, and an encoding that the body does not keep to.
+    except (requests.RequestException, ValueError) as e:
+        raise NotReadyError(f"no answer from {url} within {timeout_s:.0f} s ({e})") from e
+
+
+def _whole(response: requests.Response, deadline: float) -> bytes:
+    data = bytearray()
+    for piece in response.iter_content(_PIECE_BYTES):
+        data += piece
+        if len(data) > LIMIT_ANSWER_BYTES:
+            raise NotReadyError(f"{response.url} answers with more than {LIMIT_ANSWER_BYTES // 2**20} MiB")
+        # The client's own limit holds for each read, and a body may drip.
+        if time.monotonic() > deadline:
+            raise NotReadyError(f"{response.url} did not end its answer in time")
+    return bytes(data)
