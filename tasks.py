@@ -170,6 +170,9 @@ def compare(
     id: str = "",
     resume: str = "",
     calibration: str = "",
+    model: str = "",
+    server: str = "",
+    against: str = "",
     import_: str = "",
     quiet: bool = False,
 ) -> int:

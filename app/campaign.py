@@ -31,7 +31,8 @@ Load = Callable[[Path, Plan, Start, Watch], list[Cell]]
 class Campaign:
     """A plan with what it needs to run: the stack, each variant's placed kernel, and the folder that keeps the rows.
 
-    variants records hypothesis, prediction and status as they stood when the campaign began.
+    variants records hypothesis, prediction and status as they stood when the campaign began. pause is asked before each
+    block and ends the sitting when true; the campaign goes on in another.
     """
 
     plan: Plan
@@ -41,6 +42,7 @@ class Campaign:
     progress: Progress
     variants: Mapping[str, Any] = field(default_factory=dict)
     load: Load = run_load
+    pause: Callable[[], bool] = lambda: False
 
     def manifest(self) -> dict[str, Any]:
         """Campaign-level facts; a folder measured under another manifest is never continued."""
@@ -58,7 +60,7 @@ class Campaign:
 
 
 def run(campaign: Campaign) -> list[Cell]:
-    """Measures every block that is not finished yet and returns the cells of all blocks.
+    """Measures every block that is not finished yet and returns the cells of all that are.
 
     A block that a service, the load or the records spoiled is set aside and done again, at most twice; ProofError and
     NotReadyError at the first start end the campaign. What was finished stays, whatever happens.
@@ -70,6 +72,8 @@ def run(campaign: Campaign) -> list[Cell]:
         try:
             for block in range(campaign.plan.blocks):
                 if (why := _unsettled(folder.block_record(block))) is not None:
+                    if campaign.pause():
+                        break
                     folder.set_aside(block, why)
                     _measure_block(campaign, block)
         finally:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from app import campaign as campaigns
 from app.conformance import require_conformance
-from app.errors import InvalidCampaignError
+from app.errors import InvalidCampaignError, UsageError
 from app.facts import campaign_facts
 from app.progress import Progress, spoken
 from app.records import owned, read_json, write_json, write_text
 from app.runs import RunFolder, new_run, open_run, point_latest
 from app.runtimes import Setup, make_ready
-from app.variants import Variant, load_variants
+from app.variants import Registry, Variant, load_variants
 from loadtest.cells import write_cells
 from loadtest.importing.runs import Imported
 from loadtest.judge.verdict import Verdict, judge
@@ -46,9 +46,14 @@ def write_plan(
     time_scale: float = 1.0,
     delta: float = 0.01,
     objectives: Objectives | None = None,
+    against: str = "",
 ) -> Plan:
-    """The plan for named variants; each is paired with its own control, which is added when not named."""
-    controls = load_variants().with_controls(variants)
+    """The plan for named variants; each is paired with its own control, which is added when not named.
+
+    against: one control for all of them in place of their own.
+    """
+    registry = load_variants()
+    controls = _against(registry, variants, against) if against else registry.with_controls(variants)
     return Plan(
         seed=secrets.randbits(31) if seed is None else seed,
         controls=controls,
@@ -63,21 +68,23 @@ def write_plan(
     )
 
 
-def begin(plan: Plan, setup: Setup, name: str | None, progress: Progress) -> Outcome:
-    """Runs a new campaign under this plan."""
+def begin(
+    plan: Plan, setup: Setup, name: str | None, progress: Progress, pause: Callable[[], bool] = lambda: False
+) -> Outcome:
+    """Runs a new campaign under this plan; pause is asked before each block and leaves the rest to `resume`."""
     folder = new_run(name)
     with owned(folder.path):
         # Another lab may have taken the name since it was found free.
         new_run(folder.path.name)
         folder.keep_plan(plan)
         write_json(folder.path / "setup.json", asdict(setup))
-    return _run(folder, setup, progress)
+    return _run(folder, setup, progress, pause)
 
 
-def resume(name: str, progress: Progress) -> Outcome:
+def resume(name: str, progress: Progress, pause: Callable[[], bool] = lambda: False) -> Outcome:
     """Goes on with a campaign at its next unfinished block, under its own plan."""
     folder = open_run(name)
-    return _run(folder, Setup(**read_json(folder.path / "setup.json")), progress)
+    return _run(folder, Setup(**read_json(folder.path / "setup.json")), progress, pause)
 
 
 def judge_again(folder: RunFolder) -> Verdict:
@@ -117,13 +124,20 @@ def full_campaign_note() -> str:
     )
 
 
-def _run(folder: RunFolder, setup: Setup, progress: Progress) -> Outcome:
+def _against(registry: Registry, variants: Sequence[str], control: str) -> dict[str, str]:
+    judged = [registry.get(name).name for name in dict.fromkeys(variants) if name != registry.get(control).name]
+    if not judged:
+        raise UsageError(f"--against {control} leaves no variant to compare with it; name one in --variants")
+    return dict.fromkeys(judged, control)
+
+
+def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[], bool]) -> Outcome:
     plan, registry = folder.plan(), load_variants()
     progress.step("the load client is played every shape of stream")
     require_conformance(folder)
     kernels, stack = make_ready(setup, plan, registry, folder.path, progress.step)
     records = {v: variant_record(registry.get(v)) for v in plan.variants}
-    campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records))
+    campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause))
     verdict = judge_again(folder)
     write_text(folder.verdict_file, verdict.text())
     point_latest(folder)

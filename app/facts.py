@@ -10,6 +10,7 @@ from app.runs import RunFolder
 from loadtest.judge.verdict import Facts, VariantFacts
 from loadtest.plan import Plan
 
+FORCED = "path forced"
 GATE_NOT_RUN = "the gate was not run on these variants; invoke check --variant NAME compiles them"
 
 
@@ -23,8 +24,14 @@ def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
         simulated=bool(manifest["simulated"]),
         time_scale=plan.time_scale,
         variants={v: _facts_of(v, plan, manifest, gate, list(_proofs(folder, plan, v))) for v in plan.variants},
-        notes=() if gate else (GATE_NOT_RUN,),
+        notes=(*forced_path(manifest), *(() if gate else (GATE_NOT_RUN,))),
     )
+
+
+def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the engine said of a path forced on another GPU than the kernel's own; nothing where it was not."""
+    path = str(manifest.get("stack", {}).get("path", ""))
+    return (path,) if path.startswith(FORCED) else ()
 
 
 def _facts_of(
@@ -33,12 +40,13 @@ def _facts_of(
     kinds = {finding["kind"] for finding in gate.get(variant, {}).get("findings", ())}
     drawn = "draw" in kinds or any(len(p.get("candidates", ())) > 1 for p in proofs)
     configs = sorted({str(p["config"]) for p in proofs})
+    forced = forced_path(manifest) if manifest["kernels"][variant]["selector"] == "triton" else ()
     return VariantFacts(
         autotune_drawn=drawn,
         same_code="no-op" in kinds or _same_file(variant, plan, manifest),
         # The campaign ends at a failed proof, so a finished start without one cannot be.
         proof_ok=bool(proofs),
-        stamps=(f"autotune drawn: {', '.join(configs)}",) if drawn else (),
+        stamps=((f"autotune drawn: {', '.join(configs)}",) if drawn else ()) + forced,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.engine import Engine, PlacedKernel
+from app.engine.sglang.served import Served, read_served
 from app.errors import UsageError
 from app.stack import Stack
 from app.variants import Registry
@@ -17,13 +18,15 @@ from loadtest.plan import Plan
 class Setup:
     """Runtime, engine and release; kept in setup.json so that a campaign can be resumed.
 
-    calibration is the simulated engine's timing file, None for the shipped one.
+    calibration is the simulated engine's timing file, None for the shipped one. server: settings of SGLang's servers on
+    the local runtime, by name as `Served` has them.
     """
 
     runtime: str = "local"
     engine: str = "sim"
     release: str = "0.5.17"
     calibration: str | None = None
+    server: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for what, value, known in (
@@ -32,6 +35,13 @@ class Setup:
         ):
             if value not in known:
                 raise UsageError.unknown(what, value, known)
+        if self.server and (self.runtime, self.engine) != ("local", "sglang"):
+            raise UsageError("--model and --server are of --runtime local --engine sglang; containers read .env")
+        self.served()
+
+    def served(self) -> Served:
+        """The settings of SGLang's servers; UsageError names a wrong one."""
+        return read_served({"release": self.release, **self.server})
 
 
 def make_ready(
@@ -49,7 +59,7 @@ def _local(setup: Setup, plan: Plan, registry: Registry, folder: Path) -> tuple[
     from app.upstream import fetch_base
 
     kernels = place_kernels(registry, plan.variants, fetch_base(setup.release), folder / "kernels")
-    return kernels, LocalStack(_engine(setup, plan), folder / "logs")
+    return kernels, LocalStack(_engine(setup, plan, folder), folder / "logs")
 
 
 def _docker(
@@ -70,10 +80,19 @@ def _docker(
     return made.kernels, made.stack
 
 
-def _engine(setup: Setup, plan: Plan) -> Engine:
+def _engine(setup: Setup, plan: Plan, folder: Path) -> Engine:
     from app.engine.sim.engine import CALIBRATION, SimEngine
 
-    if setup.engine != "sim":
-        raise UsageError(f"engine {setup.engine!r} runs under --runtime docker; local knows sim")
+    if setup.engine == "sglang":
+        return _sglang(setup, plan, folder)
     calibration = CALIBRATION if setup.calibration is None else Path(setup.calibration)
     return SimEngine(seed=plan.seed, time_scale=plan.time_scale, calibration=calibration)
+
+
+def _sglang(setup: Setup, plan: Plan, folder: Path) -> Engine:
+    from app.engine.sglang.engine import SglangEngine
+    from app.engine.sglang.installation import find_installation
+
+    if plan.time_scale != 1:
+        raise UsageError(f"time scale {plan.time_scale:g} on a real engine; it must be 1")
+    return SglangEngine(setup.served(), find_installation(setup.release), folder / "engine")
