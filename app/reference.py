@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from app import errors
 from app.environment import ROOT
+from app.reference_formats import formats
+from app.report.markdown import table
 
 # Exit codes as tasks.py decides them: by kind of error, by a campaign's decision, and when interrupted.
 Exits = tuple[Sequence[tuple[type[errors.LabError], int]], Mapping[str, int], int]
@@ -22,8 +24,8 @@ active, as `invoke TASK`.
 
 def reference_page(collection: Any, exits: Exits) -> str:
     """The whole page. collection: Invoke's collection of the tasks."""
-    parts = (HEAD, *_tasks(collection), *_settings(SETTINGS.read_text(encoding="utf-8")), *_exits(exits))
-    return "\n".join(parts)
+    parts = (HEAD, *_tasks(collection), *_settings(SETTINGS.read_text(encoding="utf-8")), *_exits(exits), *formats())
+    return "\n".join(parts).rstrip("\n") + "\n"
 
 
 def _tasks(collection: Any) -> Iterator[str]:
@@ -33,7 +35,7 @@ def _tasks(collection: Any) -> Iterator[str]:
         yield f"### {name}\n\n{inspect.cleandoc(task.__doc__)}\n"
         rows = [_option(argument) for argument in task.get_arguments()]
         if rows:
-            yield table(("option", "default", "meaning"), rows)
+            yield table(("option", "default", "meaning"), rows) + "\n"
 
 
 def _option(argument: Any) -> tuple[str, str, str]:
@@ -45,7 +47,7 @@ def _option(argument: Any) -> tuple[str, str, str]:
 
 def _settings(text: str) -> Iterator[str]:
     yield "## Settings\n\nOf the container stack; `.env` over these defaults, the environment over `.env`.\n"
-    yield table(("settings and defaults", "meaning"), _setting_rows(text))
+    yield table(("settings and defaults", "meaning"), _setting_rows(text)) + "\n"
 
 
 def _setting_rows(text: str) -> Iterator[tuple[str, str]]:
@@ -65,15 +67,9 @@ def _exits(exits: Exits) -> Iterator[str]:
     rows += [(str(code), f"`{kind.__name__}`: {_sentence(kind)}") for kind, code in by_error]
     rows += [(str(code), f"decision `{decision}`") for decision, code in by_decision.items() if code]
     rows.append((str(interrupted), "interrupted by the user"))
-    yield table(("code", "when"), sorted(rows, key=lambda row: int(row[0])))
+    yield table(("code", "when"), sorted(rows, key=lambda row: int(row[0]))) + "\n"
 
 
 def _sentence(kind: type) -> str:
     said = inspect.cleandoc(kind.__doc__ or "").splitlines()[0]
     return said[:1].lower() + said[1:].rstrip(".")
-
-
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A markdown table; bars in cells are escaped."""
-    lines = [columns, ["---"] * len(columns), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import fields
 
@@ -7,7 +8,8 @@ import tasks
 from app.deployment import Deployment
 from app.documentation import REFERENCE
 from app.environment import ROOT
-from app.reference import reference_page, table
+from app.reference import reference_page
+from loadtest.judge.verdict import SCHEMA_FILE
 
 EXITS = (tasks.ERROR_CODES, tasks.DECISION_CODES, tasks.INTERRUPTED)
 
@@ -38,5 +40,13 @@ def test_every_exit_code_stands_here_and_those_of_an_outcome_in_the_readme() -> 
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", section("Exit codes"), re.M)} == codes | {130}
 
 
-def test_a_bar_in_a_cell_does_not_end_it() -> None:
-    assert table(("a",), [("x|y",)]) == "| a |\n| --- |\n| x\\|y |\n"
+def test_every_field_of_a_verdict_is_explained_or_named() -> None:
+    schema = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    parts = (schema, *schema["$defs"].values())
+    named = re.findall(r"^\| `(\w+)` \|", section("File formats"), re.M)
+    assert {key for part in parts for key in part["properties"]} <= set(named)
+
+
+def test_every_row_of_every_table_has_its_columns() -> None:
+    for block in re.findall(r"(?:^\|.*\|\n)+", REFERENCE.read_text(encoding="utf-8"), re.M):
+        assert len({line.count(" | ") for line in block.splitlines()}) == 1, block
