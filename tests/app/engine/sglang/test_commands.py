@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ast
-import zipfile
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 
 import pytest
 
 from app.deployment import Deployment
 from app.engine.sglang.commands import server_command
-from app.upstream import default_cache, fetch_wheel, pinned
+from tests.app.engine.sglang.wheel_flags import RELEASES, check_arguments, flags, values
 
-RELEASES = ("0.5.17", "0.5.23")
 EVERYTHING = Deployment(
     transfer_backend="mooncake",
     ib_device="mlx5_0",
@@ -27,58 +22,17 @@ EVERYTHING = Deployment(
 )
 
 
-@dataclass(frozen=True)
-class Flag:
-    """One field of ServerArgs as the wheel's source declares it."""
-
-    kind: str
-    choices: tuple[str, ...]
-
-
-@lru_cache
-def flags(release: str) -> dict[str, Flag]:
-    with zipfile.ZipFile(fetch_wheel(pinned(release), default_cache())) as wheel:
-        files = [n for n in wheel.namelist() if n == "sglang/srt/server_args.py" or "/arg_groups/fields/" in n]
-        trees = [ast.parse(wheel.read(name)) for name in files if name.endswith(".py")]
-    return {flag: found for tree in trees for node in ast.walk(tree) for flag, found in declared(node)} | {
-        # The one flag that is no field: it is expanded before parsing.
-        "--config": Flag("str", ())
-    }
-
-
-def declared(node: ast.AST) -> Iterator[tuple[str, Flag]]:
-    if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
-        return
-    text = ast.unparse(node.annotation)
-    if not text.startswith("A["):
-        return
-    kind = text.removeprefix("A[").partition(",")[0]
-    literal = ast.unparse(node.annotation.slice.elts[0])  # type: ignore[attr-defined]
-    choices = ast.literal_eval(literal.removeprefix("Literal")) if literal.startswith("Literal[") else ()
-    yield f"--{node.target.id.replace('_', '-')}", Flag(kind, tuple(choices))
-
-
 def pairs(argv: tuple[str, ...]) -> list[tuple[str, str | None]]:
-    found = []
-    for at, word in enumerate(argv):
-        if word.startswith("--"):
-            following = argv[at + 1] if at + 1 < len(argv) else "--"
-            found.append((word, None if following.startswith("--") else following))
-    return found
+    return [(flag, words[0] if words else None) for flag, words in values(argv)]
 
 
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 @pytest.mark.parametrize("settings", [Deployment(), EVERYTHING], ids=["defaults", "everything"])
 def test_every_flag_is_one_of_the_release(release: str, role: str, settings: Deployment) -> None:
-    known = flags(release)
     argv = server_command(role, replace(settings, sglang_release=release), "/model", "/run/key.yaml").argv
     assert argv[:2] == ("sglang", "serve")
-    for flag, value in pairs(argv[2:]):
-        assert flag in known, f"{flag} is unknown to SGLang {release}"
-        assert (value is None) == (known[flag].kind == "bool"), f"{flag} {value}"
-        assert not known[flag].choices or value in known[flag].choices
-        assert "int" not in known[flag].kind or str(value).isdigit(), f"{flag} {value}"
+    check_arguments(release, argv[2:])
 
 
 def test_a_flag_that_went_away_would_be_noticed() -> None:

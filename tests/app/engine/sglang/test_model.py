@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.engine.sglang.model import model_config, model_digest, vocabulary, write_model
+from kernels.geometry import DEEPSEEK_V4_FLASH, read_geometry
+from loadtest.client.prompts import PromptList
+from loadtest.plan import Lengths
+
+
+@pytest.mark.parametrize("heads", [16, 64])
+def test_the_small_model_keeps_the_geometry_of_attention(tmp_path: Path, heads: int) -> None:
+    geometry = read_geometry(write_model(heads, tmp_path), tp=1)
+    assert (geometry.local_heads, geometry.head_dim, geometry.nope_dim, geometry.topk) == (heads, 512, 448, 512)
+    assert all(model_config(64)[key] == value for key, value in DEEPSEEK_V4_FLASH.items())
+
+
+def test_every_word_of_a_prompt_is_one_known_token() -> None:
+    prompt = PromptList("seed", Lengths(200, 8)).prompt(1, 0, 0)
+    tokens = [vocabulary()[word] for word in prompt.text.split()]
+    assert len(tokens) == prompt.prompt_tokens == 200
+    assert max(tokens) < model_config(64)["vocab_size"] == len(vocabulary())
+
+
+def test_the_folder_is_named_by_content_and_written_once(tmp_path: Path) -> None:
+    first = write_model(64, tmp_path)
+    stamp = (first / "tokenizer.json").stat().st_mtime_ns
+    assert write_model(64, tmp_path) == first
+    assert (first / "tokenizer.json").stat().st_mtime_ns == stamp
+    assert write_model(16, tmp_path) != first
+    assert not list(first.glob("*.safetensors"))
+
+
+def test_the_digest_follows_the_config(tmp_path: Path) -> None:
+    made = write_model(64, tmp_path)
+    before = model_digest(made)
+    config = json.loads((made / "config.json").read_text())
+    (made / "config.json").write_text(json.dumps(config | {"hidden_size": 1}))
+    assert model_digest(made) != before
