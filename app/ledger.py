@@ -35,7 +35,7 @@ def record_campaign(folder: Path, ledger: Path = LEDGER) -> str:
     if not view.judged:
         why = next((m for m in view.missing if "verdict" in m), "verdict.json holds no variant")
         raise RecordsError(f"campaign {view.name} cannot be entered: {why}; judge it first")
-    return _put(ledger, f"campaign {view.name}", campaign_entry(view))
+    return put_entry(ledger, f"campaign {view.name}", campaign_entry(view))
 
 
 def record_promotion(
@@ -56,7 +56,7 @@ def record_promotion(
         f"- Verdict at that time: {escaped(decision)}" + (f" (campaign {escaped(campaign)})" if campaign else ""),
         f"- Reason given: {escaped(reason) or 'none'}",
     )
-    return _put(ledger, f"promotion {at:%Y%m%dT%H%M%S.%f} {_key(variant)}", "\n".join(lines))
+    return put_entry(ledger, f"promotion {at:%Y%m%dT%H%M%S.%f} {_key(variant)}", "\n".join(lines))
 
 
 def campaign_entry(view: CampaignView) -> str:
@@ -95,7 +95,8 @@ def _variant(view: CampaignView, judged: Judged) -> str:
     return "\n".join(lines) + f"\n\n{level_table(view, judged)}\n\n" + "\n".join(closing)
 
 
-def _put(ledger: Path, key: str, entry: str) -> str:
+def put_entry(ledger: Path, key: str, entry: str) -> str:
+    """Writes an entry under its key, in place of an earlier one of that key, and returns it."""
     whole = f"<!-- begin {key} -->\n{entry}\n<!-- end {key} -->"
     with _held(ledger):
         text = _text(ledger)

@@ -78,8 +78,9 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "id": _CAMPAIGN,
         "slope": "two concurrencies: does throughput still rise between them?",
         "amdahl": "YAML of kernel times and shares: can the kernel explain the effect?",
+        "json": "print summary.json's data, curves and kernel shares in place of tables",
     },
-    "ledger": {"id": _CAMPAIGN},
+    "ledger": {"id": _CAMPAIGN, "kernels": "CSV of invoke bench-kernel to enter in place of a campaign"},
     "plan": {
         "effect": "change to find, in percent",
         "power": "probability of finding it",
