@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from app.errors import printable
 from loadtest.client.sse import Event, Stream
 
 DONE = b"[DONE]"
+# What a column of rows.parquet holds; a server that reports more reports nothing.
+MAX_COUNT = 2**31 - 1
+LIMIT_ERROR_CHARACTERS = 200
+LIMIT_FINISH_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class ReplyReader:
                 self._fail("stream_error", _error_text(body))
             else:
                 self._take(body, event.read)
-        except (ValueError, AttributeError, TypeError) as e:
+        except (ValueError, AttributeError, TypeError, RecursionError) as e:
             self._fail("bad_event", f"not a completion ({e}): {event.data[:80]!r}")
 
     def reply(self, stream: Stream | None = None) -> Reply:
@@ -93,14 +98,15 @@ class ReplyReader:
         for choice in body.get("choices") or ():
             visible = visible or has_text(choice)
             finish = choice.get("finish_reason")
-            self._finish = finish if isinstance(finish, str) else self._finish
+            self._finish = printable(finish, LIMIT_FINISH_CHARACTERS) if isinstance(finish, str) else self._finish
         if visible:
             self._reads.append(read)
             self._cumulative.append(_count(usage, "completion_tokens"))
 
     def _fail(self, kind: str, text: str) -> None:
         if not self._error_kind:
-            self._error_kind, self._error = kind, text
+            # Parquet takes no unpaired surrogates, and a terminal acts on control characters.
+            self._error_kind, self._error = kind, printable(text, LIMIT_ERROR_CHARACTERS)
 
 
 def read_reply(stream: Stream) -> Reply:
@@ -137,9 +143,10 @@ def _tokens(cumulative: list[int | None], usage: int | None) -> tuple[tuple[int,
 
 def _count(usage: object, key: str) -> int | None:
     value = usage.get(key) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and value >= 0 else None
+    counted = isinstance(value, int) and not isinstance(value, bool)
+    return value if counted and 0 <= value <= MAX_COUNT else None
 
 
 def _error_text(body: Mapping[str, Any]) -> str:
     error = body.get("error") or body
-    return str(error.get("message") if isinstance(error, dict) else error)[:200]
+    return str(error.get("message") if isinstance(error, dict) else error)

@@ -28,25 +28,35 @@ from loadtest.client.guards import LoopMeter
 
 # How long another greenlet may hold the interpreter before the reader thread gets it back.
 SWITCH_INTERVAL_S = 0.0005
+# Some 400 bytes a token: half a million tokens. A server that never ends shall not fill the memory.
+LIMIT_RESPONSE_BYTES = 256 * 1024 * 1024
 
 
 class Exchange:
     """One request and the raw record of its response: every read as it came, and the stamp of each."""
 
-    __slots__ = ("done", "ended_ns", "error", "error_kind", "payload", "reads", "sent_ns", "slot", "stamps", "status")
+    __slots__ = (
+        "done",
+        "ended_ns",
+        "error",
+        "error_kind",
+        "payload",
+        "reads",
+        "sent_ns",
+        "size",
+        "slot",
+        "stamps",
+        "status",
+    )
 
     def __init__(self, slot: int, payload: bytes) -> None:
         self.slot, self.payload = slot, payload
-        self.sent_ns = self.ended_ns = self.status = 0
+        # size: bytes received.
+        self.sent_ns = self.ended_ns = self.status = self.size = 0
         self.reads: list[bytes] = []
         self.stamps = array("q")
         self.error_kind = self.error = ""
         self.done = Event()
-
-    @property
-    def size(self) -> int:
-        """Bytes received."""
-        return sum(map(len, self.reads))
 
     def fail(self, kind: str, error: str) -> None:
         """Marks the exchange; the first fault stands."""
@@ -84,6 +94,7 @@ class _Connection(asyncio.Protocol):
             return
         exchange.stamps.append(now)
         exchange.reads.append(data)
+        exchange.size += len(data)
         watch = self._watch
         try:
             watch.feed(data)
@@ -91,7 +102,9 @@ class _Connection(asyncio.Protocol):
             self.abort("bad_http", f"not an HTTP response: {e}")
             return
         exchange.status = watch.status
-        if watch.ended:
+        if exchange.size > LIMIT_RESPONSE_BYTES:
+            self.abort("too_large", f"more than {LIMIT_RESPONSE_BYTES // 2**20} MiB in one response")
+        elif watch.ended:
             exchange.ended_ns = now
             self.exchange = None
             self._client.finish(exchange)

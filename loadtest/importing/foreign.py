@@ -20,6 +20,11 @@ from app.errors import RecordsError
 
 # sglang's file has no send times; those rebuilt from its closed loop must end where the file says the run ended.
 CLOSED_LOOP_TOLERANCE = 0.02
+LIMIT_BYTES = 1024**3
+MAX_CONCURRENCY = 100_000
+MAX_TOKENS = 2**31 - 1
+# What plain data of another form raises where it is read.
+_MALFORMED = (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +58,21 @@ class ForeignRun:
 
 
 def read_runs(path: Path) -> list[ForeignRun]:
-    """The runs of one file; RecordsError says what it lacks for a verdict."""
+    """The runs of one file; RecordsError says what it lacks for a verdict, or that it is malformed."""
     if not path.is_file():
         raise RecordsError(f"{path} does not exist; correct the file column of import.csv")
+    if path.stat().st_size > LIMIT_BYTES:
+        raise RecordsError(f"{path} is larger than {LIMIT_BYTES // 2**30} GiB; leave the generated texts out of it")
+    try:
+        runs = _runs(path)
+        for run in runs:
+            _check(run)
+    except _MALFORMED as e:
+        raise RecordsError(f"{path} is malformed ({type(e).__name__}: {e}); export it again") from e
+    return runs
+
+
+def _runs(path: Path) -> list[ForeignRun]:
     documents = _documents(path)
     first = documents[0]
     if "metadata" in first and "metrics" in first and "benchmarks" not in first:
@@ -71,8 +88,27 @@ def read_runs(path: Path) -> list[ForeignRun]:
     raise RecordsError(f"{path}: not a result of sglang's bench client, AIPerf, GuideLLM or genai-bench")
 
 
+def _check(run: ForeignRun) -> None:
+    if not 1 <= run.concurrency <= MAX_CONCURRENCY:
+        raise ValueError(f"a concurrency of {run.concurrency}")
+    for r in run.requests:
+        # Chained so that "not a number" fails too; clocks of two sources may differ by rounding.
+        if not -math.inf < r.start_s <= r.first_s <= r.end_s < math.inf or not r.start_s < r.end_s:
+            raise ValueError(
+                f"a request sent at {r.start_s} s, with its first token at {r.first_s} s and its end at {r.end_s} s"
+            )
+        if not r.first_s <= r.last_s < math.inf or not all(0 <= gap < math.inf for gap in r.gaps_s):
+            raise ValueError(
+                f"a request whose tokens do not follow one another (first {r.first_s} s, last {r.last_s} s)"
+            )
+        if not 0 < r.tokens <= MAX_TOKENS or not 0 <= r.prompt_tokens <= MAX_TOKENS:
+            raise ValueError(f"a request of {r.prompt_tokens} prompt tokens and {r.tokens} output tokens")
+    if not all(map(math.isfinite, run.unfinished_s)):
+        raise ValueError("a request that was cut off at no time")
+
+
 def _documents(path: Path) -> list[dict[str, Any]]:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip()] if path.suffix == ".jsonl" else [text]
     try:
         found = [json.loads(line) for line in lines]
@@ -96,6 +132,9 @@ def _sglang(path: Path, record: Mapping[str, Any]) -> ForeignRun:
         missing.append(f"a closed loop (request rate was {record.get('request_rate')}, leave it out)")
     if missing:
         raise _lacks(path, "sglang", *missing)
+    concurrency = int(record["max_concurrency"])
+    if not 1 <= concurrency <= MAX_CONCURRENCY:
+        raise ValueError(f"a concurrency of {concurrency}")
     failures = sum(bool(e) for e in record["errors"])
     faults = [f"{failures} requests failed at unknown times, so that the others cannot be placed"] if failures else []
     requests = tuple(r for r, error in zip(_closed_loop(record), record["errors"], strict=True) if not error)
@@ -105,7 +144,6 @@ def _sglang(path: Path, record: Mapping[str, Any]) -> ForeignRun:
     if abs(ended / record["duration"] - 1) > CLOSED_LOOP_TOLERANCE:
         faults.append(f"requests fill {ended:.1f} s of a run of {record['duration']:.1f} s: pauses that the file hides")
     simulated = bool(_find(record.get("server_info"), "simulated"))
-    concurrency = int(record["max_concurrency"])
     return ForeignRun("sglang", str(path), concurrency, requests, failures, (), simulated, tuple(faults))
 
 

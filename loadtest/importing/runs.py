@@ -8,6 +8,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ COLUMNS = ("block", "start", "variant", "file")
 MIN_REQUEST_LENGTHS = 5.0
 MIN_SHARE_AT_CONCURRENCY = 0.5
 SAME_WORK = 0.005
+MAX_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,13 @@ def _entries(folder: Path) -> list[_Entry]:
             f"{table} is missing: a load driver's results do not say which block and start they measured; "
             f"write it with the columns {', '.join(COLUMNS)}"
         )
-    with table.open(newline="") as source:
-        rows = list(csv.DictReader(source))
+    try:
+        with table.open(newline="", encoding="utf-8") as source:
+            rows = list(islice(csv.DictReader(source), MAX_ROWS + 1))
+    except (OSError, ValueError, csv.Error) as e:
+        raise RecordsError(f"{table} could not be read ({e}); write it as comma-separated UTF-8") from e
+    if len(rows) > MAX_ROWS:
+        raise RecordsError(f"{table} has more than {MAX_ROWS} rows")
     if not rows or any(set(COLUMNS) - set(r) for r in rows):
         raise RecordsError(f"{table} needs the columns {', '.join(COLUMNS)} and a row a file")
     return [entry for number, row in enumerate(rows, start=2) for entry in _of_row(folder, table, number, row)]
@@ -126,7 +133,13 @@ def _of_row(folder: Path, table: Path, number: int, row: Mapping[str, str]) -> l
         block, start = int(row["block"]), int(row["start"])
     except (TypeError, ValueError) as e:
         raise RecordsError(f"{table}:{number}: block and start are numbers from 0 ({e})") from e
-    return [_Entry(block, start, row["variant"], run) for run in read_runs(folder / row["file"])]
+    if not row["variant"] or not row["file"] or "\0" in row["file"]:
+        raise RecordsError(f"{table}:{number}: variant and file are needed")
+    file = folder / row["file"]
+    # The table may come with the results it names; it has no say about other files of this host.
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise RecordsError(f"{table}:{number}: {row['file']} leads out of {folder}; put the file there")
+    return [_Entry(block, start, row["variant"], run) for run in read_runs(file)]
 
 
 def _check_variants(entries: list[_Entry], controls: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -47,6 +48,7 @@ _LINE = re.compile(rb"^(" + _NAMES.encode() + rb")(\{[^}\n]*\})?[ \t]+([-+0-9.eE
 _PART = re.compile(rb'[{,](?:mode|status_code)="(\w+)"')
 _SOURCE = re.compile(rb'[{,]cache_source="(\w+)"')
 TIMEOUT_S = 5.0
+LIMIT_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,8 @@ def read_metrics(text: bytes) -> dict[str, float]:
         if source and source[1] != b"total":
             continue  # the parts are already in cache_source="total"
         key = name.decode().removeprefix("sglang:") + (f":{part[1].decode()}" if part else "")
-        values[key] = values.get(key, 0.0) + float(value)
+        with contextlib.suppress(ValueError):  # such as 1.2.3: another page's business
+            values[key] = values.get(key, 0.0) + float(value)
     return values
 
 
@@ -97,7 +100,7 @@ class Server:
         try:
             status, text = self._request("GET", "/server_info")
             found = json.loads(text).get("decode_ab") if status == 200 else None
-        except (OSError, http.client.HTTPException, ValueError, AttributeError):
+        except (OSError, http.client.HTTPException, ValueError, AttributeError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -134,7 +137,10 @@ class Server:
         try:
             self._connection.request(method, path)
             response = self._connection.getresponse()
-            return response.status, response.read()
+            body = response.read(LIMIT_BYTES)
+            if not response.isclosed():
+                raise http.client.HTTPException(f"{path} is longer than {LIMIT_BYTES // 2**20} MiB")
+            return response.status, body
         except (OSError, http.client.HTTPException):
             self.close()
             raise
