@@ -17,7 +17,18 @@ from app.lazily import lazily
 from app.task_help import HELP
 
 if TYPE_CHECKING:
-    from app import arguments, checks, console, documentation, environment, gate, operations, planning, profile
+    from app import (
+        arguments,
+        checks,
+        console,
+        documentation,
+        environment,
+        gate,
+        kernel_ledger,
+        operations,
+        planning,
+        profile,
+    )
     from app import bench_client as bench_clients
     from app import bench_kernel as bench_kernels
     from app import release as releases
@@ -32,6 +43,7 @@ else:
     examination = lazily("app.doctor.examination")
     environment = lazily("app.environment")
     gate = lazily("app.gate")
+    kernel_ledger = lazily("app.kernel_ledger")
     operations = lazily("app.operations")
     planning = lazily("app.planning")
     profile = lazily("app.profile")
@@ -184,18 +196,22 @@ def compare(
 
 
 @lab_task
-def report(_: Context, id: str = "latest", slope: str = "", amdahl: str = "") -> None:
+def report(_: Context, id: str = "latest", slope: str = "", amdahl: str = "", json: bool = False) -> None:
     """Judges a campaign's rows again and writes its reports anew.
 
     --slope 60,90 asks how throughput rises there; --amdahl FILE holds the effect against the kernel's own.
     """
-    console.show_campaign(id, slope, amdahl)
+    console.show_campaign(id, slope, amdahl, json)
 
 
 @lab_task
-def ledger(_: Context, id: str = "latest") -> None:
-    """Enters a campaign in EXPERIMENTS.md, in place of an earlier entry of it."""
-    console.enter_ledger(id)
+def ledger(_: Context, id: str = "latest", kernels: str = "", json: bool = False) -> None:
+    """Enters a campaign (or a kernel benchmark, --kernels) in EXPERIMENTS.md, in place of an earlier entry of it."""
+    if kernels:
+        environment.ensure("gate")
+        kernel_ledger.show_entry(kernels, json)
+    else:
+        console.enter_ledger(id, json)
 
 
 @lab_task

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -17,6 +18,9 @@ from app.patch import patch_kernel
 from app.progress import Progress
 from app.records import write_text
 from app.report import write_reports
+from app.report.campaign_view import read_campaign
+from app.report.curves import throughput_curves
+from app.report.export import ledger_records, summary
 from app.report.terminal import print_campaign
 from app.runs import RUNS, RunFolder, new_run, open_run
 from app.runtimes import Setup
@@ -26,6 +30,7 @@ from loadtest.importing.runs import import_campaign
 from loadtest.judge import calibration_report
 from loadtest.plan import Lengths, Plan, WindowRules
 
+SCHEMA = 1
 WIDE = 200
 
 
@@ -138,19 +143,32 @@ def decisions(outcome: compare.Outcome) -> list[str]:
     return [v.decision for v in outcome.verdict.variants]
 
 
-def show_campaign(name: str, slope: str, amdahl: str) -> None:
+def show_campaign(name: str, slope: str, amdahl: str, as_json: bool) -> None:
     """Judges a campaign's rows again, writes its reports anew and prints it."""
     folder = open_run(name)
     write_text(folder.verdict_file, compare.judge_again(folder).text())
     checks = check_shares(folder, Path(amdahl)) if amdahl else ()
-    show_campaign_folder(folder, arguments.numbers(slope, "slope") or None)
+    question = arguments.numbers(slope, "slope") or None
+    if as_json:
+        view = write_reports(folder.path, question).view
+        curves = [asdict(curve) for curve in throughput_curves(view, question)]
+        print(json.dumps(summary(view) | {"curves": curves, "kernel_shares": list(checks)}, indent=1))
+        return
+    show_campaign_folder(folder, question)
     if checks:
         print(*checks, sep="\n")
 
 
-def enter_ledger(name: str) -> None:
+def enter_ledger(name: str, as_json: bool) -> None:
     """Writes a campaign's ledger entry and prints it."""
-    print(record_campaign(open_run(name).path))
+    folder = open_run(name)
+    entry = record_campaign(folder.path)
+    if as_json:
+        view = read_campaign(folder.path)
+        record = {"schema": SCHEMA, "campaign": view.name, "simulated": view.simulated, "ledger": str(LEDGER)}
+        print(json.dumps(record | {"entry": entry, "variants": ledger_records(view)}, indent=1))
+        return
+    print(entry)
 
 
 def calibrate(campaigns: int) -> None:

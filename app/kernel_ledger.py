@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from app.report.wording import listed
 from app.variants import Variant, load_variants
 from kernels.resources import Resources
 
+SCHEMA = 1
 # The shape of the reference campaign: what a rank at TP 4 sees, one cache, every index filled.
 SHAPE = {"heads": "16", "topk": "512", "extra": "0", "lengths": "full"}
 Gate = Callable[..., GateReport]
@@ -47,9 +49,10 @@ def record_kernels(results: Path, ledger: Path = LEDGER, gate: Gate = check_name
     return put_entry(ledger, f"kernels {results.name}", "\n\n".join(parts))
 
 
-def show_entry(results: str) -> None:
+def show_entry(results: str, as_json: bool) -> None:
     """Enters a benchmark and prints the entry."""
-    print(record_kernels(Path(results)))
+    entry = record_kernels(Path(results))
+    print(json.dumps({"schema": SCHEMA, "ledger": str(LEDGER), "entry": entry}, indent=1) if as_json else entry)
 
 
 def _read(results: Path) -> dict[str, dict[int, Times]]:

@@ -67,7 +67,8 @@ def _exits(exits: Exits) -> Iterator[str]:
     rows += [(str(code), f"`{kind.__name__}`: {_sentence(kind)}") for kind, code in by_error]
     rows += [(str(code), f"decision `{decision}`") for decision, code in by_decision.items() if code]
     rows.append((str(interrupted), "interrupted by the user"))
-    yield table(("code", "when"), sorted(rows, key=lambda row: int(row[0]))) + "\n"
+    rows.sort(key=lambda row: int(row[0]))
+    yield table(("code", "when"), rows) + "\n"
 
 
 def _sentence(kind: type) -> str:

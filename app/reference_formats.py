@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import Field, fields
 from typing import Any
 
-from app import gate_report, identity, image, operations, runs, stable
+from app import console, gate_report, identity, image, operations, runs, stable
 from app.doctor import examination
 from app.report import export
 from app.report.markdown import table
@@ -31,6 +31,7 @@ VERSIONS: tuple[tuple[str, int, str], ...] = (
     ("`.decode-ab/stable-*.json`", stable.SCHEMA, "history of promotions"),
     ("`doctor --json`", examination.SCHEMA, "findings about this machine"),
     ("`images --json`, `verify --json`", operations.SCHEMA, "images; proof of what runs"),
+    ("`ledger --json`", console.SCHEMA, "a ledger entry, as text and by variant"),
 )
 RECORDS: tuple[tuple[str, type], ...] = (
     ("plan.json", plan.Plan),

@@ -80,7 +80,7 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "amdahl": "YAML of kernel times and shares: can the kernel explain the effect?",
         "json": "print summary.json's data, curves and kernel shares in place of tables",
     },
-    "ledger": {"id": _CAMPAIGN, "kernels": "CSV of invoke bench-kernel to enter in place of a campaign"},
+    "ledger": {"id": _CAMPAIGN, "kernels": "CSV of invoke bench-kernel to enter in place of a campaign", "json": _JSON},
     "plan": {
         "effect": "change to find, in percent",
         "power": "probability of finding it",

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from app.report import conclusions
 from app.report.campaign_view import CampaignView
 from app.report.measured import Measured
 from app.report.predictions import predictions
@@ -64,6 +65,22 @@ def summary(view: CampaignView) -> dict[str, Any]:
         "levels": level_records(view),
         "missing": list(view.missing),
     }
+
+
+def ledger_records(view: CampaignView) -> list[dict[str, Any]]:
+    """What the ledger says of each judged variant, as plain data; texts are empty where nothing was recorded."""
+    return [
+        {
+            "variant": j.variant,
+            "control": j.control,
+            "decision": j.decision,
+            "hypothesis": str(view.variant_record(j.variant).get("hypothesis") or ""),
+            "prediction": conclusions.foretold(predictions(view.variant_record(j.variant), j)),
+            "conclusion": j.reason,
+            "prediction_outcome": conclusions.hypothesis_outcome(predictions(view.variant_record(j.variant), j)),
+        }
+        for j in view.judged
+    ]
 
 
 def _record(view: CampaignView, variant: str, concurrency: int) -> dict[str, Any]:
