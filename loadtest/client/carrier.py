@@ -32,7 +32,7 @@ class Carrier:
         self.prompts = PromptList.of(order)
         self.client = StreamClient(order.router_url)
         self.slots = Slots(worker, workers)
-        self.recorder = Recorder(worker)
+        self.recorder = Recorder(order.out, worker)
         self.on_sent: Callable[[Sent], None] = lambda sent: None
         self._own = range(worker, max(order.concurrencies), workers)
         self._live: dict[int, Exchange] = {}

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from loadtest.client.framing import deframe
 from loadtest.client.prompts import Prompt
 from loadtest.client.reply import Reply, read_reply
 from loadtest.client.rows import Row
 from loadtest.client.slots import Lease
+from loadtest.client.spool import Kept, Spool
 from loadtest.client.sse import Stream, parse_stream
 from loadtest.client.streams import Exchange
 
 GLANCE_READS = 5
+_EXCHANGE = ("slot", "sent_ns", "ended_ns", "status", "error_kind", "error")
 _CHUNK_HEAD = re.compile(rb"[0-9a-fA-F]+\r\n")
 _CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -32,26 +36,45 @@ class Sent:
 
 
 class Recorder:
-    """Holds what was sent, some 400 bytes a token; `rows` parses it when the load is over."""
+    """Keeps what was sent in a spool below `folder`, some 16 bytes a request in memory; `rows` parses it afterwards."""
 
-    def __init__(self, worker: int = 0) -> None:
+    def __init__(self, folder: Path, worker: int = 0) -> None:
         self._worker = worker
-        self._sent: list[Sent] = []
+        self._spool = Spool(folder)
+        self._sent_ns = array("q")
 
     def __len__(self) -> int:
-        return len(self._sent)
+        return len(self._sent_ns)
 
     def add(self, sent: Sent) -> None:
         """Keeps a finished request."""
-        self._sent.append(sent)
+        lease, exchange = sent.lease, sent.exchange
+        facts = {name: getattr(exchange, name) for name in _EXCHANGE}
+        facts |= {"lease": [getattr(lease, name) for name in Lease.__slots__], "prompt": sent.prompt.sha256}
+        facts |= {"requested": sent.requested_tokens, "scheduled_ns": sent.scheduled_ns}
+        self._sent_ns.append(exchange.sent_ns)
+        self._spool.append(facts, exchange.reads, exchange.stamps)
 
-    def rows(self, sleep: Callable[[float], None] = time.sleep) -> list[Row]:
-        """A row for every request, in sending order; sleep(0) lets others run between requests."""
-        rows = []
-        for sent in self._sent:
-            rows.append(row_of(sent, self._worker))
+    def rows(self, sleep: Callable[[float], None] = time.sleep) -> Iterator[Row]:
+        """A row for every request, in sending order; sleep(0) lets others run between requests.
+
+        RecordsError when the disk could not keep one.
+        """
+        self._spool.check()
+        for index in sorted(range(len(self)), key=self._sent_ns.__getitem__):
+            yield row_of(_sent(self._spool.read(index)), self._worker)
             sleep(0)
-        return sorted(rows, key=lambda r: (r.sent_ns, r.user))
+
+
+def _sent(kept: Kept) -> Sent:
+    facts = kept.facts
+    exchange = Exchange(facts["slot"], b"")
+    for name in _EXCHANGE:
+        setattr(exchange, name, facts[name])
+    exchange.reads, exchange.stamps = list(kept.reads), kept.stamps
+    # Only the digest of a prompt is recorded, so only that is kept.
+    prompt = Prompt("", 0, facts["requested"], facts["prompt"])
+    return Sent(Lease(*facts["lease"]), prompt, facts["requested"], facts["scheduled_ns"], exchange)
 
 
 def row_of(sent: Sent, worker: int = 0) -> Row:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from loadtest.whole import whole
 
 SCHEMA = 1
 ROWS, LOAD = "rows.parquet", "load.json"
+GROUP_ROWS = 2048
 Ints = npt.NDArray[np.int64]
 
 _COLUMNS = pa.schema(
@@ -109,9 +111,13 @@ class Rows:
         return len(self.user)
 
 
-def write_rows(folder: Path, rows: Sequence[Row]) -> Path:
-    """Writes rows.parquet in one piece: a reader sees the whole file or none."""
-    return write_table(folder, table_of(rows))
+def write_rows(folder: Path, rows: Iterable[Row]) -> Path:
+    """Writes rows.parquet in one piece: a reader sees the whole file or none. Takes the rows a group at a time."""
+    left = iter(rows)
+    with whole(folder / ROWS) as out, pq.ParquetWriter(out, _COLUMNS, compression="zstd", **_encodings()) as writer:
+        while group := list(islice(left, GROUP_ROWS)):
+            writer.write_table(table_of(group))
+    return folder / ROWS
 
 
 def write_table(folder: Path, table: pa.Table) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,11 +87,21 @@ def test_glance_sees_the_same_ends_as_the_whole_reading(tokens: int) -> None:
     assert (quick.usage_tokens, quick.finish_reason, quick.error_kind) == (tokens, "length", "")
 
 
-def test_rows_come_in_sending_order() -> None:
-    recorder = Recorder()
+def test_rows_come_in_sending_order(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
     for sequence, at in ((1, 20), (0, 10)):
         one = exchange(*stream(2))
         one.sent_ns = at
         recorder.add(sent(one, 2, sequence))
     assert [row.sequence for row in recorder.rows()] == [0, 1]
     assert len(recorder) == 2
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_kept_request_gives_the_row_it_would_have_given_at_once(tmp_path: Path, broken: bool) -> None:
+    one = exchange(*stream(5), ended=not broken)
+    if broken:
+        one.fail("disconnected", "the connection ended inside the response")
+    recorder = Recorder(tmp_path, worker=3)
+    recorder.add(sent(one, 5, sequence=7))
+    assert list(recorder.rows()) == [row_of(sent(one, 5, sequence=7), worker=3)]

@@ -79,7 +79,7 @@ def test_full_disk_keeps_what_was_there(tmp_path: Path, loop: Loop, monkeypatch:
     def no_space(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pyarrow.parquet.write_table", no_space)
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", no_space)
     with pytest.raises(RecordsError, match="No space left"):
         write_rows(tmp_path, loop(seconds=2))
     assert (tmp_path / ROWS).read_bytes() == before
