@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from app.integrity import check_belonging
 from app.records import read_json
 from app.runs import RunFolder
 from loadtest.judge.verdict import Facts, VariantFacts
@@ -15,7 +16,10 @@ GATE_NOT_RUN = "the gate was not run on these variants; invoke check --variant N
 
 
 def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
-    """Facts from manifest.json, gate.json where the gate was run, and the proof.json of every finished start."""
+    """Facts from manifest.json, gate.json where the gate was run, and the proof.json of every finished start.
+
+    InvalidCampaignError when these are not of one campaign.
+    """
     manifest = folder.manifest()
     gate_file = folder.path / "gate.json"
     gate: Mapping[str, Any] = read_json(gate_file) if gate_file.is_file() else {}
@@ -24,6 +28,7 @@ def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
         simulated=bool(manifest["simulated"]),
         time_scale=plan.time_scale,
         variants={v: _facts_of(v, plan, manifest, gate, list(_proofs(folder, plan, v))) for v in plan.variants},
+        warnings=check_belonging(folder, plan, manifest),
         notes=(*forced_path(manifest), *(() if gate else (GATE_NOT_RUN,))),
     )
 

@@ -118,6 +118,16 @@ def identity_of(client: DockerClient, image: str) -> Identity:
         return parse_identity(member.read() if member else b"", f"{IDENTITY} of {image}")
 
 
+def stamp_as(image: str, tag: str, labels: Mapping[str, str]) -> str:
+    """Tags an image with more labels on the same layers; the new tag."""
+    client = connect()
+    require_image(client, image)
+    stamped = _stamp(client, image, labels)
+    with told(f"tagging {tag}"):
+        client.api.tag(stamped, *_split(tag))
+    return tag
+
+
 def sweep_readers(client: DockerClient) -> None:
     """Removes containers in which a command that was killed was reading an identity."""
     api: Any = client.api

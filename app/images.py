@@ -29,12 +29,16 @@ class ImageRow:
     created: str
     running: tuple[str, ...]
     stable: bool
+    forced: bool = False
 
     def cells(self) -> tuple[str, ...]:
         """Texts in the order of COLUMNS."""
-        size, stable = f"{self.size_bytes / 1e6:.0f} MB", "stable" if self.stable else ""
+        size, stable = f"{self.size_bytes / 1e6:.0f} MB", self._standing()
         texts = (self.tag, self.variant, self.selector, self.kernel, self.sglang, self.triton, size, self.created)
         return (*texts, ", ".join(self.running), stable)
+
+    def _standing(self) -> str:
+        return ("stable, by force" if self.forced else "stable") if self.stable else ""
 
 
 def list_images(settings: Deployment) -> list[ImageRow]:
@@ -72,6 +76,7 @@ def _row(image: dict[str, Any], running: list[tuple[str, str]]) -> ImageRow:
         created=_date(int(image["Created"])),
         running=tuple(sorted(service for held, service in running if held == image["Id"])),
         stable=any(tag.endswith(":stable") for tag in tags),
+        forced="forced" in labels,
     )
 
 

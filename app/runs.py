@@ -62,6 +62,18 @@ class RunFolder:
         number = 1 + len(list(folder.parent.glob(f"{folder.name}.{why}-*")))
         shutil.move(folder, folder.with_name(f"{folder.name}.{why}-{number}"))
 
+    @property
+    def forced_file(self) -> Path:
+        return self.path / "forced.json"
+
+    def forced(self) -> tuple[dict[str, Any], ...]:
+        """Promotions that were made by force against this campaign's verdict, oldest first."""
+        return tuple(read_json(self.forced_file)) if self.forced_file.is_file() else ()
+
+    def keep_forced(self, entry: dict[str, Any]) -> None:
+        """Adds a promotion made by force."""
+        write_json(self.forced_file, [*self.forced(), entry])
+
     def void_attempts(self) -> list[dict[str, Any]]:
         """Records of attempts that were void and done again, in order."""
         return [read_record(p, BLOCK_SCHEMA) for p in sorted(self.path.glob("blocks/*.void-*/block.json"))]

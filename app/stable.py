@@ -10,12 +10,12 @@ from typing import Any
 
 from app.daemon import connect, told
 from app.deployment import Deployment
-from app.errors import UsageError
-from app.identity import Identity
-from app.image import built_identity, repository, require_image, tags_of
+from app.errors import UsageError, printable
+from app.identity import LABEL, Identity
+from app.image import built_identity, repository, require_image, stamp_as, tags_of
 from app.ledger import LEDGER, record_promotion
 from app.records import owned, read_json, write_json
-from app.runs import RUNS
+from app.runs import RUNS, RunFolder
 
 STATE = Path(".decode-ab")
 SCHEMA = 1
@@ -23,7 +23,10 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """One entry of the history. tag: by content, so it keeps its meaning; campaign: None when forced."""
+    """One entry of the history. tag: by content, so it keeps its meaning; campaign: None when forced.
+
+    decision: the verdict at that time on the same kernel, "none" without one.
+    """
 
     variant: str
     tag: str
@@ -31,6 +34,12 @@ class Promotion:
     campaign: str | None
     reason: str
     at: str
+    decision: str = "accept"
+
+    @property
+    def forced(self) -> bool:
+        """Whether no verdict stood behind it."""
+        return self.campaign is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,8 @@ def promote(
 ) -> Promotion:
     """Makes a variant's image stable; UsageError without an accepting verdict on the same kernel, unless forced.
 
-    A forced promotion needs a reason, which goes into the ledger.
+    A forced promotion needs a reason. It leaves its trace in the history, the ledger, the folder of the campaign that
+    it goes against, and the labels of the image that becomes stable, whose layers stay as they were.
     """
     identity = built_identity(settings, variant, engine)
     rulings = list(rulings_on(identity, runs))
@@ -120,17 +130,33 @@ def promote(
         raise UsageError(f"{variant} has no accepting verdict on kernel {identity.digest} ({found}); compare it first")
     if accepted is None and not reason.strip():
         raise UsageError("--force needs --reason, which is kept in the ledger")
-    tag, at = tags_of(settings, identity)[1], datetime.now(UTC)
-    campaign = accepted.campaign if accepted else None
-    entry = Promotion(variant, tag, identity.kernel_sha256, campaign, reason, at.isoformat(timespec="seconds"))
+    at = datetime.now(UTC)
+    if accepted is not None:
+        tag, campaign, decision = tags_of(settings, identity)[1], accepted.campaign, accepted.decision
+    else:
+        campaign, decision = None, rulings[-1].decision if rulings else "none"
+        tag = _forced_image(tags_of(settings, identity)[1], decision, reason, at)
+    entry = Promotion(
+        variant, tag, identity.kernel_sha256, campaign, reason, at.isoformat(timespec="seconds"), decision
+    )
     StableHistory(settings, engine, state).push(entry)
-    if accepted is None:
-        last = rulings[-1] if rulings else Ruling("", "none")
-        what = f"{repository(settings, engine)}:stable to {tag}"
-        record_promotion(
-            variant, what, decision=last.decision, campaign=last.campaign or None, reason=reason, at=at, ledger=ledger
-        )
+    if entry.forced:
+        _keep_trace(entry, rulings[-1].campaign if rulings else None, repository(settings, engine), at, runs, ledger)
     return entry
+
+
+def _forced_image(tag: str, decision: str, reason: str, at: datetime) -> str:
+    labels = {"forced": at.isoformat(timespec="seconds"), "forced.decision": decision, "forced.reason": reason}
+    return stamp_as(tag, f"{tag}-forced", {f"{LABEL}.{key}": printable(value) for key, value in labels.items()})
+
+
+def _keep_trace(entry: Promotion, campaign: str | None, place: str, at: datetime, runs: Path, ledger: Path) -> None:
+    if campaign is not None:
+        RunFolder(runs / campaign).keep_forced(asdict(entry))
+    what = f"{place}:stable to {entry.tag}"
+    record_promotion(
+        entry.variant, what, decision=entry.decision, campaign=campaign, reason=entry.reason, at=at, ledger=ledger
+    )
 
 
 def rollback(settings: Deployment, engine: str, state: Path = STATE) -> Promotion:

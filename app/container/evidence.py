@@ -49,12 +49,13 @@ def cache_entries(identity: Identity, volume: Path = VOLUME) -> list[dict[str, A
 
 def _metadata(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_small(path, LIMIT_METADATA_BYTES))
+        found: Any = json.loads(read_small(path, LIMIT_METADATA_BYTES))
     except (ValueError, RecursionError) as e:
         raise ProofError(f"{path} is no metadata of Triton's ({e}); empty the cache volume") from e
     if not isinstance(found, dict):
         raise ProofError(f"{path} is no metadata of Triton's; empty the cache volume")
-    return found
+    metadata: dict[str, Any] = found
+    return metadata
 
 
 def _server(proc: Path) -> Path:

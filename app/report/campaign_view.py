@@ -47,6 +47,7 @@ class CampaignView:
     redone: tuple[Mapping[str, Any], ...]
     gate: Mapping[str, Any]
     missing: tuple[str, ...]
+    forced: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def simulated(self) -> bool:
@@ -92,6 +93,7 @@ def read_campaign(folder: Path) -> CampaignView:
         redone=tuple(_part(missing, run.void_attempts) or ()),
         gate=_gate(folder, missing),
         missing=tuple(m.replace(f"{folder}/", "") for m in missing),
+        forced=run.forced(),
     )
 
 

@@ -61,6 +61,17 @@ def void_blocks(view: CampaignView) -> tuple[str, ...]:
     return tuple(f"block {block + 1}: {_condensed(reasons)}" for block, reasons in view.void_blocks.items())
 
 
+def warnings(view: CampaignView) -> tuple[str, ...]:
+    """What must be known before any figure is: conditions that changed, promotions against the verdict."""
+    told = tuple(line for line in view.verdict.get("headline", ()) if " changed between blocks: " in line)
+    forced = (
+        f"{entry['variant']} was made stable by force at {entry['at']}, against this campaign's decision "
+        f"({entry['decision']}): {entry['reason']}"
+        for entry in view.forced
+    )
+    return (*told, *forced)
+
+
 def redone(view: CampaignView) -> tuple[str, ...]:
     """Each attempt that was void and measured again, with its reasons."""
     return tuple(f"block {r['block'] + 1}, attempt {r['attempt']}: {_condensed(r['void'])}" for r in view.redone)

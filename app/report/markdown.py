@@ -35,7 +35,9 @@ def _parts(view: CampaignView) -> Iterator[str]:
     yield f"> **{mark}**" if mark else ""
     yield f"### {escaped(conclusions.headline(view))}"
     yield f"Campaign `{view.name}`: {conclusions.basis(view)}"
+    yield "\n".join(f"- **warning: {escaped(line)}**" for line in conclusions.warnings(view))
     yield "\n".join(f"- void: {escaped(line)}" for line in conclusions.void_blocks(view))
+    yield "\n".join(f"- set aside and measured again: {escaped(line)}" for line in conclusions.redone(view))
     for judged in view.judged:
         yield _variant(view, judged)
     yield "\n".join(f"- {escaped(line)}" for line in conclusions.error_rates(view))

@@ -45,8 +45,12 @@ def _print_head(view: CampaignView, console: Console) -> None:
     if mark := conclusions.simulated_mark(view):
         console.print(Text(mark, style="bold black on yellow"))
     console.print(Text.assemble("Campaign ", (view.name, "bold"), ". ", conclusions.basis(view)))
+    for line in conclusions.warnings(view):
+        console.print(Text(f"warning: {line}", style="bold red"))
     for line in conclusions.void_blocks(view):
         console.print(Text(f"void: {line}", style="magenta"))
+    for line in conclusions.redone(view):
+        console.print(Text(f"set aside and measured again: {line}", style="magenta"))
 
 
 def _level_table(view: CampaignView, concurrency: int) -> Table:

@@ -143,8 +143,9 @@ def _tokens(cumulative: list[int | None], usage: int | None) -> tuple[tuple[int,
 
 def _count(usage: object, key: str) -> int | None:
     value = usage.get(key) if isinstance(usage, dict) else None
-    counted = isinstance(value, int) and not isinstance(value, bool)
-    return value if counted and 0 <= value <= MAX_COUNT else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= MAX_COUNT else None
 
 
 def _error_text(body: Mapping[str, Any]) -> str:

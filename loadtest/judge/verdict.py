@@ -40,7 +40,8 @@ class VariantFacts:
 class Facts:
     """What the verdict must know beside cells; a variant without facts counts as proven, drawn from one config.
 
-    campaign: the run's name. time_scale: simulated seconds per wall second. notes are printed with the verdict.
+    campaign: the run's name. time_scale: simulated seconds per wall second. notes are printed with the verdict,
+    warnings at its top.
     """
 
     campaign: str
@@ -48,6 +49,7 @@ class Facts:
     variants: Mapping[str, VariantFacts] = field(default_factory=dict)
     time_scale: float = 1.0
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def of(self, variant: str) -> VariantFacts:
         """The facts of one variant."""
@@ -253,6 +255,7 @@ def _headline(plan: Plan, facts: Facts, contrasts: list[Contrast], void: tuple[d
     missing = max(len(c.unmeasured) for c in contrasts)
     if missing:
         yield f"{missing} of {plan.blocks} blocks not measured yet: NOT A VERDICT"
+    yield from facts.warnings
     if plan.design == "single":
         yield _single_design(contrasts)
 

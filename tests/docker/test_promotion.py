@@ -111,11 +111,26 @@ def test_forced_promotion_needs_a_reason_and_is_entered_in_the_ledger(desk: Desk
     assert "the other host is down" in desk.ledger.read_text()
 
 
+def test_forced_promotion_leaves_its_trace_in_history_campaign_and_image(
+    api: Any, desk: Desk, built: dict[str, BuiltImage]
+) -> None:
+    desk.judge(built["v1"], "reject", "one")
+    desk.promote("v1", force=True, reason="the other host\x1b[2J is down")
+    entry = StableHistory(desk.settings, "sim", desk.state).entries()[-1]
+    assert (entry.forced, entry.decision) == (True, "reject")
+    assert read_json(desk.runs / "one" / "forced.json")[0]["tag"] == entry.tag
+    image = api.inspect_image(f"{repository(desk.settings, 'sim')}:stable")
+    assert image["Config"]["Labels"]["io.decode-ab.forced.reason"] == r"the other host\x1b[2J is down"
+    assert image["RootFS"]["Layers"] == list(built["v1"].layers)
+    assert [row.cells()[-1] for row in list_images(desk.settings) if row.stable] == ["stable, by force"]
+
+
 def test_command_cut_short_before_the_tag_moved_is_finished_by_the_next(
     api: Any, desk: Desk, built: dict[str, BuiltImage]
 ) -> None:
     for name in ("pinned", "v2"):
-        desk.promote(name, force=True, reason="test")
+        desk.judge(built[name], "accept", name)
+        desk.promote(name)
     file = desk.state / "stable-sim.json"
     # A rollback that wrote its record and was killed before it moved the tag.
     record = read_json(file)

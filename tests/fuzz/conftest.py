@@ -7,5 +7,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
+from tests.fuzz.trying import USUAL_EXAMPLES
+
 # A test's own count is for the short form; `trying.tries` scales it by the profile's.
-settings.register_profile("long", max_examples=settings.default.max_examples * 50, print_blob=True)
+settings.register_profile("long", max_examples=50 * USUAL_EXAMPLES, print_blob=True)
