@@ -20,7 +20,8 @@ BEGIN, END = "<!-- begin faults -->", "<!-- end faults -->"
 class Tried:
     """What became of one kind of fault. lost: finished blocks gone or changed, or half ones counted; leaked: processes.
 
-    skipped: why it was not tried here. note: what was seen, in a few words.
+    seconds: the longest until the lab answered, or its children were gone, or, of a load, what it took. skipped: why
+    it was not tried here. note: what was seen, in a few words. made: day and form.
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Tried:
     seconds: float = 0.0
     skipped: str = ""
     note: str = ""
+    made: str = ""
 
     @property
     def sound(self) -> bool:
@@ -46,9 +48,10 @@ class Tried:
             self.survived + other.survived,
             self.lost + other.lost,
             self.leaked + other.leaked,
-            self.seconds + other.seconds,
+            max(self.seconds, other.seconds),
             self.skipped or other.skipped,
             "; ".join(notes),
+            self.made or other.made,
         )
 
 
@@ -65,18 +68,37 @@ def table_csv(rows: Sequence[Tried]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(f.name for f in fields(Tried))
-    writer.writerows((*astuple(r)[:5], f"{r.seconds:.1f}", r.skipped, r.note) for r in rows)
+    writer.writerows((*astuple(r)[:5], f"{r.seconds:.1f}", r.skipped, r.note, r.made) for r in rows)
     return out.getvalue()
+
+
+def read_table(path: Path) -> list[Tried]:
+    """The rows of a CSV that was written before; none where there is no file, RecordsError where it cannot be read."""
+    if not path.is_file():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as source:
+            return [_row(line) for line in csv.DictReader(source)]
+    except (KeyError, TypeError, ValueError) as e:
+        raise RecordsError(f"{path} is no table of faults ({e!r}); remove it or choose another --out") from e
+
+
+def merged(old: Sequence[Tried], new: Sequence[Tried]) -> list[Tried]:
+    """New rows in place of old ones of their kind; a kind that was skipped now does not erase what was seen before."""
+    found = {r.kind: r for r in old} | {r.kind: r for r in new if r.tried or r.kind not in {o.kind for o in old}}
+    return list(found.values())
 
 
 def table_markdown(rows: Sequence[Tried], head: str) -> str:
     """The table for a page, under a line that says where and how it was made."""
-    lines = [head, "", "| fault | tried | survived | lost blocks | leaked processes | seconds | what was seen |"]
-    lines += ["|---|--:|--:|--:|--:|--:|---|"]
+    lines = [head, "", "| fault | tried | survived | lost blocks | leaked processes | seconds | what was seen | made |"]
+    lines += ["|---|--:|--:|--:|--:|--:|---|---|"]
     for r in rows:
         seen = f"not tried: {r.skipped}" if r.skipped and not r.tried else "; ".join(filter(None, (r.note, r.skipped)))
         cell = seen.replace("|", "\\|")
-        lines.append(f"| {r.kind} | {r.tried} | {r.survived} | {r.lost} | {r.leaked} | {r.seconds:.0f} | {cell} |")
+        lines.append(
+            f"| {r.kind} | {r.tried} | {r.survived} | {r.lost} | {r.leaked} | {r.seconds:.1f} | {cell} | {r.made} |"
+        )
     return "\n".join(lines)
 
 
@@ -87,3 +109,8 @@ def write_page(markdown: str, page: Path = PAGE) -> None:
         raise RecordsError(f"{page} lacks the marks {BEGIN} and {END}; put them where the table belongs")
     before, rest = text.split(BEGIN, 1)
     write_text(page, f"{before}{BEGIN}\n{markdown}\n{END}{rest.split(END, 1)[1]}")
+
+
+def _row(line: dict[str, str]) -> Tried:
+    counts = (int(line[name]) for name in ("tried", "survived", "lost", "leaked"))
+    return Tried(line["kind"], *counts, float(line["seconds"]), line["skipped"], line["note"], line["made"])

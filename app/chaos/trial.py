@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
 
 from app import campaign as campaigns
+from app.chaos.clock import stepped
 from app.chaos.record import Tried
 from app.chaos.stage import PYTHON, ChaosEngine, Fault, Fired, Stage
 from app.chaos.weather import Proxy
@@ -33,6 +34,7 @@ TIME_SCALE = 10.0
 RULES = WindowRules(2.0, 8.0, 100.0, batch_share=0.1, slope_alpha=1e-9, max_loop_lag_ms=1000.0)
 LENGTHS = Lengths(16, 128)
 GONE_S = 5.0
+STEP_AFTER_S = 4.0
 RESUMES = 4
 
 
@@ -58,7 +60,7 @@ class Trial:
     def run(self, progress: Progress) -> list[Tried]:
         """Runs it to its end, resuming when a fault ended it, and judges each fault."""
         before = {p.pid for p in psutil.Process().children(recursive=True)}
-        plan = small_plan(len(self.faults) + 1, self.seed)
+        plan = small_plan(max(2, len(self.faults) + 1), self.seed)
         kernels = place_kernels(load_variants(), plan.variants, fetch_base(), self.folder.path / "kernels")
         engine = ChaosEngine(plan.seed, plan.time_scale, python=self.python)
         with contextlib.ExitStack() as open_things:
@@ -72,6 +74,8 @@ class Trial:
             ended = self._to_the_end(plan, kernels, stage, progress)
         leaked = leftovers(before, self.folder.path)
         lost = self._lost(plan) if ended else plan.blocks
+        if not self.faults:
+            return [Tried("none", 1, int(ended), lost, leaked)]
         return [self._judge(n + 1, fault, stage, ended, lost, leaked) for n, fault in enumerate(self.faults)]
 
     def _to_the_end(self, plan: Plan, kernels: dict[str, PlacedKernel], stage: Stage, progress: Progress) -> bool:
@@ -118,9 +122,22 @@ class Trial:
         return [str(reason) for record in records for reason in read_json(record)["void"]]
 
 
+def undisturbed(folder: RunFolder, seed: int, step_s: float, python: tuple[str, ...], progress: Progress) -> Tried:
+    """A campaign whose engines, driver and lab live under a wall clock that jumps: nothing may come of it."""
+    kind = f"wall clock jumps by {step_s / 3600:+.0f} h"
+    with stepped(step_s, STEP_AFTER_S):
+        trial = Trial(folder, (), seed, python=python)
+        (told,) = trial.run(progress)
+    windows_s = {round(c.window_s, 1) for c in campaigns.finished_cells(folder, folder.plan()) if c.window_s}
+    asked_s, longest_s = RULES.window_s, max(windows_s, default=0.0)
+    steady = bool(windows_s) and longest_s < asked_s * 1.5 and not trial.errors
+    note = f"windows of {min(windows_s, default=0.0):g} to {longest_s:g} s where {asked_s:g} s were asked for"
+    return replace(told, kind=kind, tried=1, survived=int(steady and told.sound), note=note)
+
+
 def finished(folder: RunFolder) -> dict[int, str]:
-    """A digest of every finished block that counts: its record and its cells."""
-    return {int(p.parent.name): _digest(p.parent) for p in folder.path.glob("blocks/[0-9][0-9][0-9]/block.json")}
+    """A digest of every block that has its last word: its record, its cells and its rows."""
+    return {int(p.parent.name): _digest(p.parent) for p in _settled(folder)}
 
 
 def leftovers(before: set[int], folder: Path) -> int:
@@ -140,6 +157,13 @@ def naming(folder: Path) -> Iterator[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             if process.status() != psutil.STATUS_ZOMBIE and str(folder.resolve()) in " ".join(process.cmdline()):
                 yield process
+
+
+def _settled(folder: RunFolder) -> Iterator[Path]:
+    for path in sorted(folder.path.glob("blocks/[0-9][0-9][0-9]/block.json")):
+        record = read_json(path)
+        if not record["void"] or record["attempt"] >= campaigns.MAX_ATTEMPTS:
+            yield path
 
 
 def _digest(block: Path) -> str:

@@ -1,0 +1,137 @@
+"""What `invoke chaos` does: puts the lab through every kind of fault, prints the table and keeps it."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from app.chaos import faults
+from app.chaos.clock import python_under
+from app.chaos.containers import containers_killed
+from app.chaos.disk import small_disk
+from app.chaos.killed_lab import killed_lab
+from app.chaos.record import PAGE, Tried, merged, read_table, table_csv, table_markdown, together, write_page
+from app.chaos.stage import Fault
+from app.chaos.streams import streams_held
+from app.chaos.trial import Trial, undisturbed
+from app.environment import ROOT
+from app.errors import NotReadyError, UsageError
+from app.progress import Progress
+from app.records import write_text
+from app.runs import RunFolder
+
+TABLE = ROOT / "docs" / "results" / "faults.csv"
+SEED = 7
+DAY_S = 86_400.0
+SOAK_SLOPE_MB_PER_MIN = 1.0
+Group = Callable[[bool, Path, Progress], Iterator[Tried]]
+
+
+def run_chaos(long: bool, only: str, out: str) -> bool:
+    """Whether everything that was tried was survived, with nothing lost and nothing left running.
+
+    only: kinds to try, by name; without it all but the soak, which the long form adds. out: the CSV; the table kept
+    with the documentation, and its page, when empty.
+    """
+    names = _names(only, long)
+    rows: list[Tried] = []
+    made = f"{datetime.now(UTC):%Y-%m-%d}, {'long' if long else 'short'} form"
+    with tempfile.TemporaryDirectory(prefix="decode-ab-chaos-") as folder:
+        for name in names:
+            for row in together(GROUPS[name](long, Path(folder) / name, Progress(1, quiet=True, unit="steps"))):
+                rows.append(replace(row, made=made))
+                print(_line(row), flush=True)
+    _keep(rows, Path(out) if out else TABLE, page=not out)
+    return all(row.sound for row in rows)
+
+
+def kills(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+    """Services and the load driver killed in each phase."""
+    yield from _trial(folder, faults.kills(long), progress)
+
+
+def network(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+    """Bad weather between load and router."""
+    yield from _trial(folder, faults.weathers(long), progress, weathered=True)
+
+
+def services(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+    """Services that are there and wrong: another model, halted, out of descriptors."""
+    found = [faults.wrong_model(), faults.out_of_descriptors("router"), faults.halted("router")]
+    if long:
+        found += [faults.out_of_descriptors("decode"), faults.out_of_descriptors("driver"), faults.halted("decode")]
+    yield from _trial(folder, found, progress)
+
+
+def host(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+    """A full disk, no descriptors for the lab, and a wall clock that jumps by a day."""
+    yield from _trial(folder / "descriptors", [faults.out_of_descriptors("lab")], progress)
+    try:
+        with small_disk(folder / "disk") as disk:
+            yield from _trial(disk / "run", [faults.disk_full(disk)], progress)
+    except NotReadyError as e:
+        yield Tried("disk full", skipped=str(e))
+    for step_s in (DAY_S, -DAY_S) if long else (-DAY_S,):
+        yield undisturbed(RunFolder(folder / f"clock{step_s:+.0f}"), SEED, step_s, python_under(step_s, 2.0), progress)
+
+
+def lab(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+    """The lab itself killed at random instants."""
+    folder.mkdir(parents=True)
+    yield killed_lab(50 if long else 5, folder, SEED)
+
+
+def load(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+    """Many streams at once."""
+    streams, seconds = (2000, 600.0) if long else (300, 60.0)
+    yield streams_held(f"{streams} streams of 5 tok/s for {seconds:.0f} s", streams, seconds, folder)
+
+
+def soak(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+    """A load for long, with the driver's memory watched."""
+    seconds = 3600.0 if long else 180.0
+    yield streams_held(f"soak of {seconds / 60:.0f} min, 100 streams", 100, seconds, folder, SOAK_SLOPE_MB_PER_MIN)
+
+
+def containers(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+    """What the docker tests try."""
+    folder.mkdir(parents=True)
+    yield containers_killed(folder)
+
+
+GROUPS: Mapping[str, Group] = {
+    "kills": kills, "network": network, "services": services, "host": host,
+    "lab": lab, "load": load, "soak": soak, "containers": containers,
+}  # fmt: skip
+
+
+def _trial(folder: Path, chosen: Sequence[Fault], progress: Progress, weathered: bool = False) -> Iterator[Tried]:
+    yield from Trial(RunFolder(folder), chosen, SEED, weathered).run(progress)
+
+
+def _names(only: str, long: bool) -> list[str]:
+    if not only:
+        return [name for name in GROUPS if name != "soak" or long]
+    names = [name.strip() for name in only.split(",")]
+    if unknown := [name for name in names if name not in GROUPS]:
+        raise UsageError.unknown("kind of fault", unknown[0], list(GROUPS))
+    return names
+
+
+def _line(row: Tried) -> str:
+    if row.skipped and not row.tried:
+        return f"{row.kind}: not tried, {row.skipped}"
+    counts = f"{row.survived} of {row.tried} survived, {row.lost} lost, {row.leaked} leaked, {row.seconds:.1f} s"
+    return f"{row.kind}: {counts}" + (f" ({row.note})" if row.note else "")
+
+
+def _keep(rows: Sequence[Tried], out: Path, page: bool) -> None:
+    kept = merged(read_table(out), rows)
+    write_text(out, table_csv(kept))
+    if page:
+        head = f"SIMULATED engines behind the real router, on {platform.machine()}; `invoke chaos` writes this table."
+        write_page(table_markdown(kept, head), PAGE)

@@ -1,0 +1,111 @@
+"""The lab itself killed at random instants, resumed each time from the command line, and what must still be there."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+
+from app.campaign import finished_cells
+from app.chaos.record import Tried
+from app.chaos.trial import GONE_S, finished, naming, small_plan
+from app.compare import judge_again
+from app.environment import ROOT
+from app.records import write_json
+from app.runs import RunFolder
+from app.runtimes import Setup
+from app.stack.process import wait_until
+from loadtest.plan import Plan
+
+BLOCKS = 2
+# A sitting of the small campaign on a calm machine; kills are spread over it.
+SITTING_S = 20.0
+LONGEST_S = 600.0
+KIND = "lab killed at a random instant, resumed"
+
+
+class KilledLab:
+    """Campaigns below `folder`, each begun on disk and then resumed over and over by `invoke compare --resume`."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self._chance = folder, random.Random(seed)
+        self._seed, self._number = seed, 0
+        self.run = self._begin()
+        self._finished: dict[int, str] = {}
+
+    def kill(self) -> Tried:
+        """One sitting, ended by SIGKILL at a random instant; a campaign that ends before it gives way to a new one."""
+        after_s = self._chance.uniform(0.2, SITTING_S)
+        with self._sitting() as lab:
+            try:
+                lab.wait(after_s)
+            except subprocess.TimeoutExpired:
+                lab.kill()
+        if lab.returncode == 0:
+            lost = self._check_end()
+            self.run, self._finished = self._begin(), {}
+            return Tried(KIND, lost=lost)
+        began = time.monotonic()
+        gone = wait_until(lambda: not any(naming(self.folder)), GONE_S, 0.02)
+        seconds = time.monotonic() - began
+        lost = self._check()
+        leaked = 0 if gone else len(list(naming(self.folder)))
+        return Tried(KIND, 1, int(gone and not lost), lost, leaked, seconds)
+
+    def finish(self) -> Tried:
+        """A last sitting that nobody disturbs."""
+        with self._sitting() as lab:
+            code = lab.wait(LONGEST_S)
+        lost = self._check_end() if code in (0, 7, 8, 9) else BLOCKS
+        return Tried(KIND, lost=lost, note=f"the last sitting ended with code {code}")
+
+    def _begin(self) -> RunFolder:
+        self._number += 1
+        run = RunFolder(self.folder / "runs" / f"killed-{self._number}")
+        run.keep_plan(small_plan(BLOCKS, self._seed))
+        write_json(run.path / "setup.json", asdict(Setup()))
+        return run
+
+    def _sitting(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "compare"]
+        command += ["--resume", self.run.path.name, "--quiet"]
+        with (self.folder / "lab.log").open("ab") as log:
+            return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def _check(self) -> int:
+        plan, now = self.run.plan(), finished(self.run)
+        lost = sum(now.get(block) != digest for block, digest in self._finished.items())
+        self._finished = now
+        return lost + half_blocks(self.run, plan) + self._changed_plan()
+
+    def _check_end(self) -> int:
+        lost = self._check() + BLOCKS - len(self._finished)
+        written = self.run.verdict_file.read_text(encoding="utf-8")
+        return lost + sum(judge_again(self.run).text() != written for _ in range(2))
+
+    def _changed_plan(self) -> bool:
+        undisturbed = RunFolder(self.folder / "undisturbed")
+        undisturbed.keep_plan(small_plan(BLOCKS, self._seed))
+        return self.run.plan_file.read_bytes() != undisturbed.plan_file.read_bytes()
+
+
+def half_blocks(run: RunFolder, plan: Plan) -> int:
+    """Blocks of which some cells are counted but not all."""
+    cells, full = list(finished_cells(run, plan)), len(plan.starts(0)) * len(plan.concurrencies)
+    return sum(sum(c.block == block for c in cells) not in (0, full) for block in range(plan.blocks))
+
+
+def killed_lab(kills: int, folder: Path, seed: int) -> Tried:
+    """So many kills, then an undisturbed end; seconds: the longest that a child outlived the lab."""
+    before = {p.pid for p in psutil.process_iter()}
+    lab, found = KilledLab(folder, seed), Tried(KIND)
+    while found.tried < kills:
+        found = found.and_also(lab.kill())
+    found = found.and_also(lab.finish())
+    left = [p for p in naming(folder) if p.pid not in before]
+    return found.and_also(Tried(KIND, leaked=len(left)))
