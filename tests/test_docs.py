@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import tasks
-from app.documentation import site_command, site_environment
+from app.documentation import require_own, site_command, site_environment
+from app.errors import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -65,6 +66,14 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run(command, cwd=ROOT, env=site_environment(), capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "site" / "index.html").is_file()
+
+
+def test_a_folder_with_other_files_is_not_emptied(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(UsageError, match="holds other files"):
+        require_own(tmp_path)
+    (tmp_path / "sitemap.xml").write_text("")
+    require_own(tmp_path)
 
 
 def test_a_dead_anchor_stops_the_build(tmp_path: Path) -> None:
