@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +15,18 @@ from kernels.geometry import Geometry
 from kernels.tuned import Table
 
 FOLDER = Path(__file__).parent / "signatures"
-_KEYS = {"kernel", "block_h", "grid", "arguments", "constants", "variants_of_use", "table"}
+_KEYS = {
+    "kernel",
+    "block_h",
+    "grid",
+    "arguments",
+    "constants",
+    "variants_of_use",
+    "table",
+    "options",
+    "companions",
+    "num_warps",
+}
 _TABLE_KEYS = {"constant", "bounds", "settings", "words"}
 # What Triton takes from a configuration besides the kernel's own arguments.
 _OPTIONS = ("maxnreg",)
@@ -53,6 +64,8 @@ class Signature:
     """One way a kernel is launched. block_h says in words what one program covers; grid names the launch's axes.
 
     use names the way when there are several, each compiled on its own; table tells where choices made offline are kept.
+    options: compiler options given to a launch for which the constant of that name is true. companions: kernels that
+    the host launches beside this one, each with the constants for which it does. num_warps: of a companion.
     """
 
     kernel: str
@@ -63,6 +76,9 @@ class Signature:
     use: str = ""
     others: tuple[Signature, ...] = ()
     table: Table | None = None
+    options_by_constant: Mapping[str, str] = field(default_factory=dict)
+    companions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    num_warps: int = 4
 
     @property
     def uses(self) -> tuple[Signature, ...]:
@@ -104,7 +120,14 @@ class Signature:
         """What of a configuration goes to the compiler instead of the kernel."""
         names = {parameter.name for parameter in parameters(source, self.kernel)}
         extra = {n: int(v) for n, v in config.constants.items() if n in _OPTIONS and n not in names}
+        constants = {**self.constants, **config.constants}
+        extra |= {name: True for name, constant in self.options_by_constant.items() if constants.get(constant)}
         return {"num_warps": config.num_warps, "num_stages": config.num_stages, **extra}
+
+    def companions_of(self, config: Config) -> list[str]:
+        """The kernels that the host launches beside this one under a configuration."""
+        constants = {**self.constants, **config.constants}
+        return [name for name, when in self.companions.items() if when.items() <= constants.items()]
 
     def _check(self, wanted: list[str]) -> None:
         have = [argument.name for argument in self.arguments]
@@ -133,6 +156,9 @@ def load_signature(kernel: str, folder: Path = FOLDER) -> Signature:
         str(data.get("block_h", "")),
         tuple(data.get("grid") or ()),
         table=_table(path, data["table"]) if "table" in data else None,
+        options_by_constant=dict(data.get("options") or {}),
+        companions=dict(data.get("companions") or {}),
+        num_warps=int(data.get("num_warps", 4)),
     )
     uses = [_use(path, base, entry) for entry in data.get("variants_of_use") or ()]
     return replace(uses[0], others=tuple(uses[1:])) if uses else base

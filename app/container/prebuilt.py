@@ -19,7 +19,7 @@ from app.patch import PatchedKernel, read_configs
 from app.variants import KernelConfig
 from kernels.compiler import DROPPED_SILENTLY
 from kernels.geometry import Geometry, default_geometry
-from kernels.signature import load_signature
+from kernels.signature import Signature, load_signature
 from kernels.tuned import read_choices
 
 # Torch's names of Triton's element types.
@@ -34,6 +34,8 @@ DTYPES = {
 }
 # What a launch and a profiler read; the intermediate forms are ten times as large and read by nobody.
 KEPT = (".cubin", ".json", ".ptx")
+# Triton's own number of pipeline stages, for a launch that names none.
+DEFAULT_STAGES = 3
 # Bytes by path inside Triton's cache folder.
 Prebuilt = Mapping[str, bytes]
 
@@ -42,6 +44,7 @@ Prebuilt = Mapping[str, bytes]
 class Launch:
     """One specialisation that the host code launches: arguments as (name, type, divisible by 16), in order."""
 
+    kernel: str
     arguments: list[tuple[str, str, bool]]
     constants: Mapping[str, Any]
     options: Mapping[str, int]
@@ -56,9 +59,8 @@ def prebuild(patched: PatchedKernel, path: Path, arch: int) -> Prebuilt:
     if patched.kernel is None:
         return {}
     with tempfile.TemporaryDirectory() as folder, _cache_in(folder), _compiling_for(arch):
-        function = load_kernel(patched.text, path, patched.kernel)
         for launch in launches(patched.text, patched.kernel, arch, default_geometry()):
-            _compile(function, launch)
+            _compile(load_kernel(patched.text, path, launch.kernel), launch)
         files = [p for p in sorted(Path(folder).rglob("*")) if p.suffix in KEPT]
         return {str(p.relative_to(folder)): _portable(p) for p in files}
 
@@ -73,15 +75,26 @@ def _portable(file: Path) -> bytes:
 
 
 def launches(text: str, kernel: str, arch: int, geometry: Geometry) -> Iterator[Launch]:
-    """Every launch that the signature file and the configurations in the file give."""
+    """Every launch that the signature files and the configurations in the file give, companions' once each."""
     signature = load_signature(kernel)
     chosen, covered = read_choices(text, signature.table, arch, geometry) if signature.table else ([], False)
     configs = [*([] if covered else read_configs(text, kernel))]
     configs += [KernelConfig(c.constants, c.num_warps, c.num_stages) for c in chosen]
+    beside = list[tuple[Signature, KernelConfig]]()
     for config in configs:
-        for use in signature.uses:
-            arguments, constants = use.bind(text, geometry, config)
-            yield Launch(arguments, constants, use.options(text, config))
+        yield from _launches_of(signature, text, geometry, config)
+        for companion in map(load_signature, signature.companions_of(config)):
+            shared = {name: v for name, v in config.constants.items() if name in companion.constants}
+            if (entry := (companion, KernelConfig(shared, companion.num_warps, DEFAULT_STAGES))) not in beside:
+                beside.append(entry)
+    for companion, config in beside:
+        yield from _launches_of(companion, text, geometry, config)
+
+
+def _launches_of(signature: Signature, text: str, geometry: Geometry, config: KernelConfig) -> Iterator[Launch]:
+    for use in signature.uses:
+        arguments, constants = use.bind(text, geometry, config)
+        yield Launch(signature.kernel, arguments, constants, use.options(text, config))
 
 
 def load_kernel(text: str, path: Path, kernel: str) -> Any:

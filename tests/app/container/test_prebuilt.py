@@ -27,7 +27,9 @@ PAGE_BYTES = 584
 HEADS, TOPK, SMS = 16, 512, 188
 
 
-@pytest.fixture(scope="module", params=[("upstream", 120), ("v2", 120), ("v2", 90)], ids=lambda p: f"{p[0]}-sm_{p[1]}")
+@pytest.fixture(
+    scope="module", params=[("upstream", 120), ("v2", 90), ("fast", 120)], ids=lambda p: f"{p[0]}-sm_{p[1]}"
+)
 def target(request: pytest.FixtureRequest) -> tuple[str, int]:
     return tuple(request.param)
 
