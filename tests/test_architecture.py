@@ -31,6 +31,13 @@ def test_the_picture_of_the_packages_is_how_they_import_each_other() -> None:
     assert drawn()[0] == {(a, b) for a, b in seen if b in packages and a != b}
 
 
+def test_the_picture_of_the_paths_names_modules_that_exist() -> None:
+    picture = (ROOT / "docs" / "images" / "architecture.svg").read_text(encoding="utf-8")
+    named = re.findall(r">((?:app|kernels|loadtest)/[\w./]+)<", picture)
+    assert len(named) > 15
+    assert [place for place in named if not (ROOT / place).exists()] == []
+
+
 def test_the_picture_of_the_load_side_is_how_its_rooms_import_each_other() -> None:
     seen = {
         (path.relative_to(ROOT / "loadtest").parts[0], said.split(".")[1])
