@@ -30,7 +30,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise RecordsError(f"{path} could not be read: {e.strerror}") from e
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise RecordsError(f"{path} is not JSON ({e}); it is not one of the lab's whole files") from e
 
 

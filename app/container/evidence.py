@@ -43,7 +43,7 @@ def cache_entries(identity: Identity, volume: Path = VOLUME) -> list[dict[str, A
     for path in sorted(folder.glob(f"*/{identity.kernel}.json")):
         data = _metadata(path)
         kept = {k: data[k] for k in ("num_warps", "num_stages", "shared", "hash") if k in data}
-        found.append({"key": path.parent.name, **kept})
+        found.append({"key": path.parent.name} | kept)
     return found
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from app.errors import InvalidCampaignError, RecordsError
-from app.records import read_json
 from app.report.judged import Judged, judged_variants
 from app.report.measured import Key, Measured, summarise
+from app.report.outside import read_shown, shown
 from app.runs import RunFolder
 from loadtest.cells import Cell, read_cells
 from loadtest.plan import Plan, Start
@@ -77,23 +77,27 @@ def read_campaign(folder: Path) -> CampaignView:
     """Reads a run folder; only the plan must be there (RecordsError, InvalidCampaignError)."""
     run, missing = RunFolder(folder), list[str]()
     plan = run.plan()
-    verdict = _part(missing, partial(_json, run.verdict_file)) or {}
+    if strange := [name for name in plan.variants if not name.isprintable()]:
+        raise InvalidCampaignError(
+            f"{run.plan_file} names a variant {strange[0]!r}, which is no name; it was tampered with"
+        )
+    verdict = _part(missing, partial(read_shown, run.verdict_file)) or {}
     cells = _part(missing, partial(_cells, run)) or []
     return CampaignView(
         name=folder.resolve().name,
         folder=folder,
         plan=plan,
-        manifest=_part(missing, partial(_json, run.manifest_file)) or {},
+        manifest=_part(missing, partial(read_shown, run.manifest_file)) or {},
         verdict=verdict,
         judged=_part(missing, partial(judged_variants, verdict)) or () if verdict else (),
         cells=tuple(cells),
         measured=summarise(cells, _void_arms(plan, verdict)),
         starts=tuple(_starts(run, plan, missing)),
         blocks=_part(missing, partial(_block_records, run, plan)) or (),
-        redone=tuple(_part(missing, run.void_attempts) or ()),
+        redone=tuple(shown(_part(missing, run.void_attempts) or ())),
         gate=_gate(folder, missing),
         missing=tuple(m.replace(f"{folder}/", "") for m in missing),
-        forced=run.forced(),
+        forced=tuple(shown(run.forced())),
     )
 
 
@@ -108,11 +112,7 @@ def _part(missing: list[str], read: Callable[[], T]) -> T | None:
 def _gate(folder: Path, missing: list[str]) -> Mapping[str, Any]:
     # A campaign may run without the gate; the verdict's notes say so.
     path = folder / "gate.json"
-    return (_part(missing, partial(_json, path)) or {}) if path.exists() else {}
-
-
-def _json(path: Path) -> dict[str, Any]:
-    return dict(read_json(path))
+    return (_part(missing, partial(read_shown, path)) or {}) if path.exists() else {}
 
 
 def _void_arms(plan: Plan, verdict: Mapping[str, Any]) -> set[tuple[str, int]]:
@@ -133,7 +133,7 @@ def _cells(run: RunFolder) -> list[Cell]:
 
 
 def _block_records(run: RunFolder, plan: Plan) -> tuple[Mapping[str, Any], ...]:
-    return tuple(r for r in map(run.block_record, range(plan.blocks)) if r is not None)
+    return tuple(shown(r) for r in map(run.block_record, range(plan.blocks)) if r is not None)
 
 
 def _starts(run: RunFolder, plan: Plan, missing: list[str]) -> Iterator[StartRecord]:
@@ -145,5 +145,5 @@ def _starts(run: RunFolder, plan: Plan, missing: list[str]) -> Iterator[StartRec
             missing.append(f"{folder} is not there")
             continue
         names = ("proof.json", "load.json", "conditions.json")
-        parts = [_part(missing, partial(_json, folder / name)) for name in names]
+        parts = [_part(missing, partial(read_shown, folder / name)) for name in names]
         yield StartRecord(start, folder, *parts)
