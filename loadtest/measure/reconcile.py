@@ -26,6 +26,8 @@ MAX_CPU_SHARE = 0.9
 MAX_GLUED_SHARE = 0.25
 # A request joins the batch between two steps, so at any moment a few wait for the step to end: that is no queue.
 MAX_JOINING_SHARE = 0.05
+# A stream that stands still takes its slot's tokens with it, and no counter of the server's tells.
+MAX_SILENT_SHARE = 0.25
 QUARTERS = 4
 
 
@@ -43,6 +45,7 @@ def check_rows(
     if not requests and not inside.begun.any():
         reasons.append("no request began or ended in the window")
     reasons += _check_prompts(rows, inside)
+    reasons += _check_silence(rows, begin, end)
     if closed:
         reasons += _check_concurrency(rows, mark, begin, end)
         reasons += _check_batch(rows, begin, end, plan)
@@ -119,6 +122,20 @@ def _check_prompts(rows: Rows, inside: Inside) -> list[str]:
     if (cached > 0).any():
         reasons.append(f"{int((cached > 0).sum())} prompts were served from the prefix cache")
     return reasons
+
+
+def _check_silence(rows: Rows, begin: int, end: int) -> list[str]:
+    """A stream, once begun, that gives nothing for a large part of the window: between events, or after its last."""
+    counts = np.diff(rows.offsets)
+    if not len(rows.arrivals_ns):
+        return []
+    last = np.zeros(len(rows.arrivals_ns), bool)
+    last[rows.offsets[1:][counts > 0] - 1] = True
+    after = np.roll(rows.arrivals_ns, -1)
+    after[last] = rows.ended_ns[counts > 0]
+    silent = np.minimum(after, end) - np.maximum(rows.arrivals_ns, begin)
+    share = float(silent.max()) / (end - begin)
+    return [f"a stream stood still for {share:.0%} of the window"] if share > MAX_SILENT_SHARE else []
 
 
 def _check_concurrency(rows: Rows, mark: Mark, begin: int, end: int) -> list[str]:

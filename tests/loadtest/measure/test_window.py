@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -229,3 +230,21 @@ def test_unread_counters_are_said(loop: Loop, cell: Callable[..., Cell]) -> None
 def test_batch_that_falls_for_a_while_voids_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
     rows = [r for r in loop() if not (r.user in (2, 3) and 15e9 < r.sent_ns < 20e9)]
     assert any("decode batch fell" in r for r in cell(rows).reasons)
+
+
+@pytest.mark.parametrize("ended_ns", [24_000_000_000, 40_000_000_000])
+def test_stream_that_stands_still_voids_the_cell(loop: Loop, cell: Callable[..., Cell], ended_ns: int) -> None:
+    rows = [r for r in loop() if not (r.user == 1 and r.sent_ns > 8e9)]
+    last = max((r for r in rows if r.user == 1), key=lambda r: r.sent_ns)
+    rows[rows.index(last)] = dataclasses.replace(last, ended_ns=ended_ns, error_kind="cut")
+    assert any(re.search(r"a stream stood still for \d\d% of the window", r) for r in cell(rows).reasons)
+
+
+def test_stream_that_is_interrupted_in_its_middle_for_long_voids_the_cell(
+    loop: Loop, cell: Callable[..., Cell]
+) -> None:
+    rows = [r for r in loop() if not (r.user == 1 and 10e9 < r.sent_ns < 16e9)]
+    last = max((r for r in rows if r.user == 1 and r.sent_ns < 16e9), key=lambda r: r.sent_ns)
+    late = [*last.arrivals_ns[:-1], 16_000_000_000]
+    rows[rows.index(last)] = dataclasses.replace(last, arrivals_ns=late, ended_ns=16_000_000_001)
+    assert any("a stream stood still" in r for r in cell(rows).reasons)
