@@ -32,12 +32,14 @@ if TYPE_CHECKING:
     from app import bench_client as bench_clients
     from app import bench_kernel as bench_kernels
     from app import release as releases
+    from app.chaos import command as faults
     from app.doctor import examination
 else:
     arguments = lazily("app.arguments")
     bench_clients = lazily("app.bench_client")
     bench_kernels = lazily("app.bench_kernel")
     checks = lazily("app.checks")
+    faults = lazily("app.chaos.command")
     console = lazily("app.console")
     documentation = lazily("app.documentation")
     examination = lazily("app.doctor.examination")
@@ -61,6 +63,7 @@ ERROR_CODES: tuple[tuple[type[errors.LabError], int], ...] = (
     (errors.InvalidCampaignError, 9),
 )
 INTERRUPTED = 130
+SOUND, FAULTY = 0, 6
 
 
 def lab_task(body: Callable[..., int | None]) -> Task[Any]:
@@ -161,6 +164,12 @@ def bench_kernel(
 def bench_client(_: Context) -> None:
     """Times the load driver beside other clients on one clocked mock and writes the committed table anew."""
     print(bench_clients.bench_clients(print))
+
+
+@lab_task
+def chaos(_: Context, long: bool = False, only: str = "", out: str = "") -> int:
+    """Puts the lab through every kind of fault on real parts and writes the table of docs/faults.md anew."""
+    return SOUND if faults.run_chaos(long, only, out) else FAULTY
 
 
 @lab_task
@@ -307,5 +316,5 @@ def gravest(decisions: list[str]) -> int:
 
 
 TASKS = [demo, test, docs, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan]
-MEASURES = [bench_kernel, bench_client, calibrate_verdict]
+MEASURES = [bench_kernel, bench_client, calibrate_verdict, chaos]
 ns = Collection(*TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, manifests, down, release)

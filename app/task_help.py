@@ -51,6 +51,11 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "sweep": "batches 1 to 512 of one shape in place of the table's cases",
     },
     "bench_client": {},
+    "chaos": {
+        "long": "every service in every phase, 50 kills of the lab, 2,000 streams and an hour's soak; hours",
+        "only": "kinds separated by commas: kills, network, services, host, lab, load, soak, containers",
+        "out": "CSV to write; empty: docs/results/faults.csv and the page",
+    },
     "compare": {
         "variants": "names separated by commas; a control that is not named is added",
         "concurrency": _CONCURRENCY,
