@@ -112,5 +112,6 @@ def write_page(markdown: str, page: Path = PAGE) -> None:
 
 
 def _row(line: dict[str, str]) -> Tried:
-    counts = (int(line[name]) for name in ("tried", "survived", "lost", "leaked"))
-    return Tried(line["kind"], *counts, float(line["seconds"]), line["skipped"], line["note"], line["made"])
+    counts = {name: int(line[name]) for name in ("tried", "survived", "lost", "leaked")}
+    words = {name: line[name] for name in ("kind", "skipped", "note", "made")}
+    return Tried(**words, **counts, seconds=float(line["seconds"]))  # type: ignore[arg-type]
