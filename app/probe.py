@@ -45,7 +45,7 @@ def wait_ready(endpoints: Endpoints, timeout_s: float, check_alive: Callable[[],
         ("decode", f"{endpoints.decode_url}/health"),
         ("router", f"{endpoints.router_url}/readiness"),
     ]
-    if endpoints.router_url == endpoints.decode_url:
+    if not endpoints.routed:
         waited = waited[1:2]
     for what, url in waited:
         while not answers(url):

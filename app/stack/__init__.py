@@ -22,6 +22,11 @@ class Endpoints:
     model: str
     router_metrics_url: str = ""
 
+    @property
+    def routed(self) -> bool:
+        """Whether a router stands before the servers; one server that does all is asked directly."""
+        return self.router_url != self.decode_url
+
 
 class Stack(Protocol):
     """A prefill/decode/router stack whose decode service alone is replaced between variants.

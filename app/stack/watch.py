@@ -19,7 +19,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Watch:
-    """Called over and over during a load; says in one line what failed, nothing while all is well."""
+    """Called over and over during a load; says in one line what failed, nothing while all is well.
+
+    router_url: empty where there is no router to ask.
+    """
 
     def __init__(self, stack: Stack, router_url: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.router_url = router_url
@@ -41,6 +44,8 @@ class Watch:
         return f"{', '.join(names)} ended during the load; last words: {last}"
 
     def _unserved(self, now: float) -> str:
+        if not self.router_url:
+            return ""
         if answers(f"{self.router_url}/readiness", ROUTER_ANSWER_S):
             self._served = self._clock()
         elif now - self._served > ROUTER_PATIENCE_S:

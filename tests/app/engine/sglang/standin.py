@@ -87,7 +87,7 @@ if __name__ == "__main__":
     query = tensor(8, told["heads"], 512)
     for decode in (False, True):
         attention.forward(query, tensor(8, 512), None, None, batch(decode))
-    for at, entry in enumerate(told["cache"]):
+    for at, entry in enumerate(told["cache"].get(Path(__file__).parents[1].name, [])):
         place = Path(os.environ["TRITON_CACHE_DIR"], f"KEY{at}", told["kernel"] + ".json")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(json.dumps(entry))
@@ -120,9 +120,9 @@ def make_standin(site: Path, *, sm120: bool, heads: int = 16) -> Installation:
 
 
 def tell(site: Path, **changes: object) -> None:
-    """Changes what the stand-in does at its next start: sm120, heads, kernel, cache entries, lines of its log."""
+    """Changes what the stand-in does at its next start: sm120, heads, kernel, log, cache entries by variant."""
     path = site / "sglang" / "standin.json"
-    told = json.loads(path.read_text()) if path.exists() else {"cache": [], "kernel": "", "log": "", "lab": str(ROOT)}
+    told = json.loads(path.read_text()) if path.exists() else {"cache": {}, "kernel": "", "log": "", "lab": str(ROOT)}
     path.write_text(json.dumps(told | changes))
 
 

@@ -65,7 +65,7 @@ def shared_bytes(engine: SglangEngine, kernel: PlacedKernel) -> int:
 def test_one_server_without_a_router_serves_and_proves_its_kernel(
     site: Path, engine: SglangEngine, stack: LocalStack, kernels: dict[str, PlacedKernel]
 ) -> None:
-    tell(site, kernel=KERNEL, cache=[entry(4, 2, shared_bytes(engine, kernels["pinned"]))])
+    tell(site, kernel=KERNEL, cache={"pinned": [entry(4, 2, shared_bytes(engine, kernels["pinned"]))]})
     endpoints = stack.up(kernels["pinned"], "block-000/start-00")
     assert endpoints.router_url == endpoints.prefill_url == endpoints.decode_url
     assert send_canary(endpoints).model == "dummy-dsv4-h16"
@@ -79,7 +79,7 @@ def test_one_server_without_a_router_serves_and_proves_its_kernel(
 def test_a_compile_that_the_gate_does_not_predict_is_no_proof(
     site: Path, stack: LocalStack, kernels: dict[str, PlacedKernel]
 ) -> None:
-    tell(site, kernel=KERNEL, cache=[entry(8, 2, 99)])
+    tell(site, kernel=KERNEL, cache={"pinned": [entry(8, 2, 99)]})
     endpoints = stack.up(kernels["pinned"], "a")
     with pytest.raises(ProofError, match="8/2/99, the gate predicts 4/2/"):
         stack.proof(endpoints)
