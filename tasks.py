@@ -263,9 +263,9 @@ def images(_: Context, json: bool = False) -> None:
 
 
 @lab_task
-def up(_: Context, variant: str, engine: str = "sglang", runtime: str = "docker") -> None:
+def up(_: Context, variant: str, engine: str = "sglang", runtime: str = "docker", override: str = "") -> None:
     """Brings prefill, decode, router and the load UI up on a variant, and proves what runs."""
-    operations.show_up(variant, engine, runtime)
+    operations.show_up(variant, engine, runtime, override)
 
 
 @lab_task

@@ -16,6 +16,15 @@ from typing import Any
 from app.errors import UsageError
 from app.small_file import UnreadableError, read_small_text
 
+# NCCL reads these itself in every process of a role; an empty one is to NCCL as if it were not set.
+NCCL_KEYS = (
+    "nccl_p2p_level",
+    "nccl_p2p_disable",
+    "nccl_ib_disable",
+    "nccl_socket_ifname",
+    "nccl_nvls_enable",
+    "nccl_debug",
+)
 LIMIT_BYTES = 64 * 1024
 BACKENDS = ("nixl", "mooncake", "mooncake_tcp")
 RELEASES = ("0.5.17", "0.5.23")
@@ -82,6 +91,12 @@ class Deployment:
     decode_nodes: int = 1
     node_rank: int = 0
     dist_init_addr: str = ""
+    nccl_p2p_level: str = ""
+    nccl_p2p_disable: str = ""
+    nccl_ib_disable: str = ""
+    nccl_socket_ifname: str = ""
+    nccl_nvls_enable: str = ""
+    nccl_debug: str = ""
     start_timeout_s: int = 3600
     health_interval_s: int = 10
     router_metrics_host: str = "127.0.0.1"

@@ -15,7 +15,7 @@ import yaml
 from app.container.caches import VOLUME
 from app.container.check import SELECTOR
 from app.container.serve import MODEL
-from app.deployment import Deployment
+from app.deployment import NCCL_KEYS, Deployment
 from app.records import write_text
 from app.variants import Variant
 
@@ -30,7 +30,7 @@ SHARED_KEYS = (
     "bootstrap_port",
     "start_timeout_s",
 )
-ENGINE_KEYS = (*SHARED_KEYS, "transfer_backend", "ib_device", "mem_fraction_static")
+ENGINE_KEYS = (*SHARED_KEYS, "transfer_backend", "ib_device", "mem_fraction_static", *NCCL_KEYS)
 ROLE_KEYS = {
     "prefill": ("prefill_tp", "prefill_nodes", "prefill_extra_args"),
     "decode": ("decode_tp", "decode_nodes", "decode_extra_args", "max_running_requests"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from rich.table import Table
 
+from app import arguments
 from app.console import wide_console
 from app.deployment import Deployment, settings_here
 from app.errors import UsageError
@@ -47,11 +49,11 @@ def show_images(as_json: bool) -> None:
     wide_console().print(table)
 
 
-def show_up(variant: str, engine: str, runtime: str) -> None:
-    """Brings the whole stack up on a variant."""
+def show_up(variant: str, engine: str, runtime: str, overrides: str) -> None:
+    """Brings the whole stack up on a variant; overrides: further compose files, separated by commas."""
     if runtime != "docker":
         raise UsageError(f"runtime {runtime!r}: up keeps a stack running under compose, so --runtime docker only")
-    _show_serving(_lifecycle().up(variant, engine))
+    _show_serving(_lifecycle(arguments.names(overrides, "override") if overrides else ()).up(variant, engine))
 
 
 def show_switch(variant: str) -> None:
@@ -101,8 +103,8 @@ def settings() -> Deployment:
     return settings_here(os.environ)
 
 
-def _lifecycle() -> Lifecycle:
-    return Lifecycle(settings(), print)
+def _lifecycle(overrides: Sequence[str] = ()) -> Lifecycle:
+    return Lifecycle(settings(), print, overrides=overrides)
 
 
 def _show_serving(serving: Serving) -> None:

@@ -102,7 +102,12 @@ HELP: Mapping[str, Mapping[str, str]] = {
     "calibrate_verdict": {"campaigns": "virtual campaigns a row"},
     "build": {"variant": _VARIANT, "engine": _ENGINE, "allow_noop": _ALLOW_NOOP},
     "images": {"json": _JSON},
-    "up": {"variant": _VARIANT, "engine": _ENGINE, "runtime": "docker; local stacks live inside compare only"},
+    "up": {
+        "variant": _VARIANT,
+        "engine": _ENGINE,
+        "runtime": "docker; local stacks live inside compare only",
+        "override": "further compose files, separated by commas, such as compose.monitoring.yml,compose.rdma.yml",
+    },
     "switch": {"variant": _VARIANT},
     "verify": {"json": _JSON},
     "promote": {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +11,14 @@ from typing import Any
 
 from app.compose import Compose, compose_files
 from app.daemon import connect, told
-from app.deployment import Deployment
+from app.deployment import NCCL_KEYS, Deployment
 from app.engine import PlacedKernel
 from app.errors import NotReadyError
 from app.probe import wait_ready
 from app.proof import Proof, read_proof
 from app.stack import Endpoints
 from app.stack.evidence import read_evidence
+from loadtest.client.key import without_key
 
 PROJECT = "decode-ab"
 SERVERS = ("prefill", "decode", "router")
@@ -87,7 +89,7 @@ class DockerStack:
             "transfer_backend",
             "max_running_requests",
         )
-        kept += ("mem_fraction_static", "prefill_extra_args", "decode_extra_args", "prefill_selector")
+        kept += (*NCCL_KEYS, "mem_fraction_static", "prefill_extra_args", "decode_extra_args", "prefill_selector")
         facts = {key: str(getattr(self.settings, key)) for key in kept}
         if self.simulated:
             facts["time_scale"] = f"{self.settings.sim_time_scale:g}"
@@ -128,7 +130,9 @@ class DockerStack:
         if not found:
             return []
         with told(f"reading {service}'s log"):
-            return connect().api.logs(found[0].id, tail=lines).decode(errors="replace").splitlines()
+            text = connect().api.logs(found[0].id, tail=lines).decode(errors="replace")
+            # SGLang prints its arguments, the key among them (sgl-project/sglang#30166).
+            return without_key(text, os.environ).splitlines()
 
     def down(self) -> None:
         for service in SERVERS:

@@ -121,7 +121,7 @@ def test_role_that_spans_hosts_takes_rank_and_leader_from_its_group() -> None:
 def test_compose_and_manifests_give_the_services_the_same_settings() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     settings = {key.upper() for key in Deployment().environment()}
-    mentioned = {key.lower() for key in set(re.findall(r"^\s+([A-Z_]+): \$\{", text, re.MULTILINE)) & settings}
+    mentioned = {key.lower() for key in set(re.findall(r"^\s+([A-Z0-9_]+): \$\{", text, re.MULTILINE)) & settings}
     # Two hosts and several GPUs of one host are compose's own business; images are built, not run.
     own = {
         "host_ip",
