@@ -22,7 +22,7 @@ def run_checks(select: str = "") -> int:
         if _python(arguments) != 0:
             print(f"{name} failed: python {' '.join(arguments)}", file=sys.stderr)
             return 1
-    return _python(("-m", "pytest", "-q", *(("-k", select) if select else ())))
+    return _python(("-m", "pytest", "-q", "--durations=20", *(("-k", select) if select else ())))
 
 
 def _python(arguments: Sequence[str]) -> int:
