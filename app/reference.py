@@ -11,6 +11,7 @@ from app import errors
 from app.environment import ROOT
 from app.reference_formats import formats
 from app.report.markdown import table
+from app.task_help import option_help
 
 # Exit codes as tasks.py decides them: by kind of error, by a campaign's decision, and when interrupted.
 Exits = tuple[Sequence[tuple[type[errors.LabError], int]], Mapping[str, int], int]
@@ -33,16 +34,17 @@ def _tasks(collection: Any) -> Iterator[str]:
     for name in sorted(collection.task_names):
         task = collection[name]
         yield f"### {name}\n\n{inspect.cleandoc(task.__doc__)}\n"
-        rows = [_option(argument) for argument in task.get_arguments()]
+        said = option_help(name)
+        rows = [_option(argument, said[argument.names[0]]) for argument in task.get_arguments(ignore_unknown_help=True)]
         if rows:
             yield table(("option", "default", "meaning"), rows) + "\n"
 
 
-def _option(argument: Any) -> tuple[str, str, str]:
+def _option(argument: Any, said: str) -> tuple[str, str, str]:
     flags = " ".join(f"`{'--' if len(name) > 1 else '-'}{name}`" for name in argument.names)
     default = argument.default
     shown = "required" if argument.positional else "" if default in ("", False, None) else f"`{default}`"
-    return flags, shown, argument.help or ""
+    return flags, shown, said
 
 
 def _settings(text: str) -> Iterator[str]:

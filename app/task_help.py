@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+
+def option_help(task: str) -> dict[str, str]:
+    """Help of a task's options by their names on the command line; Invoke itself gives it away at its first use."""
+    said = HELP[task.replace("-", "_")]
+    return {parameter.strip("_").replace("_", "-"): text for parameter, text in said.items()}
+
+
 _ENGINE = "what stands behind prefill and decode: sglang or sim (SIMULATED, no GPU)"
 _VARIANT = "a name from invoke variants"
 _JSON = "print the same as JSON"

@@ -36,8 +36,9 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kernels = {variant: {"sha256": variant, "selector": "triton"} for variant in plan.variants}
     write_json(folder / "manifest.json", read_json(folder / "manifest.json") | {"kernels": kernels})
     for start in (s for block in range(plan.blocks) for s in plan.starts(block)):
-        mine = [c for c in cells if (c.block, c.start) == (start.block, start.index)]
-        write_cells(RunFolder(folder).start(start) / "cells.csv", mine)
+        place = RunFolder(folder).start(start)
+        write_cells(place / "cells.csv", [c for c in cells if (c.block, c.start) == (start.block, start.index)])
+        write_json(place / "proof.json", read_json(place / "proof.json") | {"kernel_sha256": start.variant})
     return folder
 
 
