@@ -22,9 +22,9 @@ from app.runtimes import Setup
 from app.stack.process import wait_until
 from loadtest.plan import Plan
 
-BLOCKS = 2
+BLOCKS = 3
 # A sitting of the small campaign on a calm machine; kills are spread over it.
-SITTING_S = 20.0
+SITTING_S = 25.0
 LONGEST_S = 600.0
 KIND = "lab killed at a random instant, resumed"
 
@@ -38,9 +38,9 @@ class KilledLab:
         self.run = self._begin()
         self._finished: dict[int, str] = {}
 
-    def kill(self) -> Tried:
+    def kill(self, after_s: float | None = None) -> Tried:
         """One sitting, ended by SIGKILL at a random instant; a campaign that ends before it gives way to a new one."""
-        after_s = self._chance.uniform(0.2, SITTING_S)
+        after_s = self._chance.uniform(0.2, SITTING_S) if after_s is None else after_s
         with self._sitting() as lab:
             try:
                 lab.wait(after_s)

@@ -152,10 +152,11 @@ def leftovers(before: set[int], folder: Path) -> int:
 
 
 def naming(folder: Path) -> Iterator[psutil.Process]:
-    """Processes whose command line names the folder or something in it."""
+    """Processes that work in the folder, or whose command line names it or something in it."""
+    path = str(folder.resolve())
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.status() != psutil.STATUS_ZOMBIE and str(folder.resolve()) in " ".join(process.cmdline()):
+            if process.status() != psutil.STATUS_ZOMBIE and path in " ".join([process.cwd(), *process.cmdline()]):
                 yield process
 
 

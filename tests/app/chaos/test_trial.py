@@ -1,0 +1,71 @@
+"""The short form in small: real services, the real router and the real driver, with faults in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.chaos.faults import killed
+from app.chaos.killed_lab import KilledLab, half_blocks
+from app.chaos.streams import streams_held
+from app.chaos.trial import Trial, finished, small_plan
+from app.progress import Progress
+from app.records import write_json
+from app.runs import RunFolder
+from loadtest.cells import void_cells, write_cells
+
+
+def settled(folder: RunFolder, block: int, *, void: bool = False, attempt: int = 1) -> None:
+    for start in small_plan(2, 1).starts(block):
+        folder.start(start).mkdir(parents=True)
+        write_cells(folder.start(start) / "cells.csv", void_cells(start, ["x"]))
+    record = {"schema": 1, "block": block, "attempt": attempt, "void": ["lag"] * void, "finished_at": ""}
+    write_json(folder.block(block) / "block.json", record)
+
+
+def test_a_block_is_finished_when_nothing_will_be_done_about_it_again(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    settled(folder, 0)
+    settled(folder, 1, void=True)
+    assert finished(folder).keys() == {0}
+    settled(RunFolder(tmp_path / "b"), 1, void=True, attempt=3)
+    assert finished(RunFolder(tmp_path / "b")).keys() == {1}
+
+
+def test_a_changed_cell_changes_what_is_finished(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    settled(folder, 0)
+    before = finished(folder)
+    path = folder.start(small_plan(2, 1).starts(0)[0]) / "cells.csv"
+    path.write_text(path.read_text().replace("x", "y"))
+    assert finished(folder)[0] != before[0]
+
+
+def test_a_block_of_which_some_cells_are_missing_is_half(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    settled(folder, 0)
+    assert half_blocks(folder, small_plan(2, 1)) == 0
+    path = folder.start(small_plan(2, 1).starts(0)[0]) / "cells.csv"
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+    assert half_blocks(folder, small_plan(2, 1)) == 1
+
+
+@pytest.mark.slow
+def test_a_campaign_survives_a_decode_service_killed_while_it_is_measured(tmp_path: Path) -> None:
+    (told,) = Trial(RunFolder(tmp_path / "run"), [killed("decode", "measuring")], 7).run(Progress(1, quiet=True))
+    assert (told.tried, told.survived, told.lost, told.leaked) == (1, 1, 0, 0)
+    assert told.note == "block void, done again"
+    assert told.seconds < 10
+
+
+@pytest.mark.slow
+def test_a_killed_lab_leaves_no_process_and_loses_nothing(tmp_path: Path) -> None:
+    told = KilledLab(tmp_path, 5).kill(after_s=6.0)
+    assert (told.tried, told.survived, told.lost, told.leaked) == (1, 1, 0, 0)
+
+
+@pytest.mark.slow
+def test_many_streams_come_through_whole(tmp_path: Path) -> None:
+    told = streams_held("streams", 40, 4.0, tmp_path)
+    assert (told.survived, told.lost, told.leaked) == (1, 0, 0), told.note
