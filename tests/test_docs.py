@@ -68,6 +68,12 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert (tmp_path / "site" / "index.html").is_file()
 
 
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "images").iterdir()), ids=named)
+def test_a_picture_is_small_and_shown_by_a_page(picture: Path) -> None:
+    assert picture.stat().st_size < 150_000
+    assert any(f"images/{picture.name})" in page.read_text(encoding="utf-8") for page in PAGES)
+
+
 def test_a_folder_with_other_files_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(UsageError, match="holds other files"):

@@ -56,13 +56,13 @@ def test_page_opens_without_a_word_on_the_console(browser: webdriver.Chrome, pag
 def test_first_screen_shows_what_was_decided_of_each_variant(
     browser: webdriver.Chrome, page: str, tmp_path: Path
 ) -> None:
-    metrics = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    metrics = {"width": 1200, "height": 760, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     browser.get(page)
     take_picture(browser, tmp_path, "report", documented=True)
     cards = browser.find_elements("css selector", "article.card")
     assert len(cards) == 2
-    assert all(card.rect["y"] + card.rect["height"] <= 900 for card in cards)
+    assert all(card.rect["y"] + card.rect["height"] <= 760 for card in cards)
 
 
 @pytest.mark.parametrize("width", [390, 768, 1280])
