@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import re
 import shlex
 import subprocess
@@ -66,6 +67,19 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     built = subprocess.run(command, cwd=ROOT, env=site_environment(), capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "site" / "index.html").is_file()
+
+
+def test_the_worked_example_tells_the_demos_as_they_are_recorded() -> None:
+    with (ROOT / "docs" / "results" / "demos.csv").open(newline="") as source:
+        rows = list(csv.DictReader(source))
+    page = (ROOT / "docs" / "example.md").read_text(encoding="utf-8")
+    for row in rows[:3]:
+        effect, low, high, truth = (
+            f"{float(row[name]):.1f}" for name in ("effect_pct", "low_pct", "high_pct", "truth_pct")
+        )
+        assert f"| {row['concurrency']} | {effect} % | {low} to {high} | {truth} |" in page
+    assert {row["outcome"] for row in rows} == {"worse"}
+    assert f"held the truth {sum(row['holds'] == 'True' for row in rows)} times of {len(rows)}" in page
 
 
 @pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "images").iterdir()), ids=named)
