@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 import requests
 
 from app.errors import NotReadyError
+from loadtest.client.key import authorization, without_key
 
 # SGLang's metrics take some 100 KB, its description of itself less.
 LIMIT_ANSWER_BYTES = 16 * 1024 * 1024
@@ -19,21 +21,16 @@ _PIECE_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The whole answer to one request."""
+    """The whole answer to one request, with what is not UTF-8 replaced and without the key."""
 
     url: str
     status: int
-    data: bytes
-
-    @property
-    def text(self) -> str:
-        """The body, with what is not UTF-8 replaced."""
-        return self.data.decode("utf-8", "replace")
+    text: str
 
     def object(self) -> dict[str, Any]:
         """The JSON object in the body; NotReadyError when it is none."""
         try:
-            found = json.loads(self.data)
+            found = json.loads(self.text)
         # RecursionError: nested too deeply for the parser.
         except (ValueError, RecursionError):
             found = None
@@ -62,14 +59,15 @@ def session() -> requests.Session:
 def _ask(method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Answer:
     deadline = time.monotonic() + timeout_s
     try:
-        with session() as made, made.request(method, url, json=body, timeout=timeout_s, stream=True) as response:
-            return Answer(url, response.status_code, _whole(response, deadline))
+        options: dict[str, Any] = {"headers": authorization(os.environ), "timeout": timeout_s, "stream": True}
+        with session() as made, made.request(method, url, json=body, **options) as response:
+            return Answer(url, response.status_code, without_key(_whole(response, deadline), os.environ))
     # ValueError: an address that cannot be, and an encoding that the body does not keep to.
     except (requests.RequestException, ValueError) as e:
         raise NotReadyError(f"no answer from {url} within {timeout_s:.0f} s ({e})") from e
 
 
-def _whole(response: requests.Response, deadline: float) -> bytes:
+def _whole(response: requests.Response, deadline: float) -> str:
     data = bytearray()
     for piece in response.iter_content(_PIECE_BYTES):
         data += piece
@@ -78,4 +76,4 @@ def _whole(response: requests.Response, deadline: float) -> bytes:
         # The client's own limit holds for each read, and a body may drip.
         if time.monotonic() > deadline:
             raise NotReadyError(f"{response.url} did not end its answer in time")
-    return bytes(data)
+    return data.decode("utf-8", "replace")

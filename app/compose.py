@@ -11,8 +11,10 @@ from pathlib import Path
 
 from app.environment import ROOT
 from app.errors import NotReadyError
+from loadtest.client.key import key_file
 
 COMMAND_TIMEOUT_S = 300.0
+KEYED = "compose.key.yml"
 FAULTS: tuple[tuple[str, str], ...] = (
     (r"port is already allocated|address already in use", "a published port is taken; change ROUTER_PUBLISH"),
     (r"could not select device driver|nvidia", "this daemon has no NVIDIA runtime; install nvidia-container-toolkit"),
@@ -69,4 +71,7 @@ def compose_files(engine: str, overrides: Sequence[str] = ()) -> tuple[str, ...]
     missing = [name for name in overrides if not (ROOT / Path(name)).is_file()]
     if missing:
         raise NotReadyError(f"compose file {', '.join(missing)} does not exist")
-    return ("docker-compose.yml", *(("compose.sim.yml",) if engine == "sim" else ()), *overrides)
+    # The simulated engine asks for no key in containers.
+    keyed = engine != "sim" and key_file(os.environ) is not None and KEYED not in overrides
+    own = ("compose.sim.yml",) if engine == "sim" else (KEYED,) if keyed else ()
+    return ("docker-compose.yml", *own, *overrides)

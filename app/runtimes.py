@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from app.engine.sglang.served import Served, read_served
 from app.errors import UsageError
 from app.stack import Stack
 from app.variants import Registry
+from loadtest.client.key import key_file
 from loadtest.plan import Plan
 
 
@@ -86,7 +88,7 @@ def _engine(setup: Setup, plan: Plan, folder: Path) -> Engine:
     if setup.engine == "sglang":
         return _sglang(setup, plan, folder)
     calibration = CALIBRATION if setup.calibration is None else Path(setup.calibration)
-    return SimEngine(seed=plan.seed, time_scale=plan.time_scale, calibration=calibration)
+    return SimEngine(seed=plan.seed, time_scale=plan.time_scale, calibration=calibration, key_file=key_file(os.environ))
 
 
 def _sglang(setup: Setup, plan: Plan, folder: Path) -> Engine:

@@ -13,10 +13,14 @@ from pathlib import Path
 
 from app.engine import Command
 from app.errors import NotReadyError
+from loadtest.client.key import KEY_FILE, without_key
 
 PR_SET_PDEATHSIG = 1
 # What a service may inherit: nothing that could change its behaviour unrecorded, and no proxy.
-INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES")
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES") + (
+    # The path of the key's file, never the key.
+    KEY_FILE,
+)
 
 
 class Service:
@@ -78,7 +82,7 @@ class Service:
             return []
         with self.log.open("rb") as log:
             log.seek(max(0, self.log.stat().st_size - 65536))
-            return log.read().decode(errors="replace").splitlines()[-lines:]
+            return without_key(log.read().decode(errors="replace"), os.environ).splitlines()[-lines:]
 
     def _signal(self, sign: signal.Signals) -> bool:
         if self._process is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import gevent
 
 from loadtest.client.guards import health_json
+from loadtest.client.key import authorization
 from loadtest.client.prompts import Prompt, PromptList
 from loadtest.client.recorder import Recorder, Sent
 from loadtest.client.rows import write_rows
@@ -31,6 +33,7 @@ class Carrier:
         self.order = order
         self.prompts = PromptList.of(order)
         self.client = StreamClient(order.router_url)
+        self._headers = authorization(os.environ)
         self.slots = Slots(worker, workers)
         self.recorder = Recorder(order.out, worker)
         self.on_sent: Callable[[Sent], None] = lambda sent: None
@@ -133,7 +136,7 @@ class Carrier:
         if lease.fresh:
             tokens = first_output_tokens(order.prompt_seed, lease.concurrency, lease.slot, tokens)
         body = json.dumps(request_body(order, prompt.text, tokens)).encode()
-        return prompt, tokens, http_request(order.router_url, PATHS[order.api], body)
+        return prompt, tokens, http_request(order.router_url, PATHS[order.api], body, self._headers)
 
 
 def request_body(order: StartOrder, prompt: str, output_tokens: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from array import array
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from loadtest.client.framing import deframe
+from loadtest.client.key import without_key
 from loadtest.client.prompts import Prompt
 from loadtest.client.reply import Reply, read_reply
 from loadtest.client.rows import Row
@@ -103,7 +105,7 @@ def row_of(sent: Sent, worker: int = 0) -> Row:
         finish_reason=reply.finish_reason,
         status=exchange.status,
         error_kind=kind,
-        error=error,
+        error=without_key(error, os.environ),
     )
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -271,12 +271,13 @@ class StreamClient:
             connection.abort(kind, error)
 
 
-def http_request(url: str, path: str, body: bytes) -> bytes:
+def http_request(url: str, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
     """The bytes of one POST: no compression, no proxy, connection kept."""
     host, port = _address(url)
+    more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
-        f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\n{more}\r\n"
     )
     return head.encode() + body
 

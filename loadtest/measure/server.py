@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import re
 import threading
 import time
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from loadtest.client.key import authorization
 from loadtest.order import StartOrder
 
 # Only these are kept: the whole page is some 100 KB on a real server.
@@ -135,7 +137,7 @@ class Server:
             parts = urlsplit(self.url)
             self._connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=TIMEOUT_S)
         try:
-            self._connection.request(method, path)
+            self._connection.request(method, path, headers=authorization(os.environ))
             response = self._connection.getresponse()
             body = response.read(LIMIT_BYTES)
             if not response.isclosed():

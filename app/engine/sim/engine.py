@@ -28,6 +28,7 @@ class SimEngine:
     model: str = MODEL
     start_timeout_s: float = 30.0
     single: bool = False
+    key_file: Path | None = None
 
     def manifest(self) -> dict[str, str]:
         digest = hashlib.sha256(self.calibration.read_bytes()).hexdigest()
@@ -52,4 +53,5 @@ class SimEngine:
         argv += ["--selector", kernel.selector, "--variant", kernel.variant]
         argv += ["--calibration", str(self.calibration), "--time-scale", f"{self.time_scale:g}"]
         argv += ["--seed", str(self.seed), "--start-seed", label, "--enable-cache-report", "--pdeathsig"]
+        argv += ["--key-file", str(self.key_file)] if self.key_file else []
         return Command(tuple(argv), {"PYTHONPATH": str(ROOT)})

@@ -38,6 +38,7 @@ class Options:
     context_length: int = 131072
     startup_s: float = 0.0
     enable_cache_report: bool = False
+    key_file: Path | None = None
     pdeathsig: bool = False
 
 
@@ -71,6 +72,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
     add("--context-length", type=int, default=defaults.context_length)
     add("--startup-s", type=float, default=defaults.startup_s, help="/health says 503 for so many wall seconds")
     add("--enable-cache-report", action="store_true", help="cached_tokens in usage, as SGLang's flag")
+    add("--key-file", type=Path, help="YAML file with the line api-key: KEY; probes need none")
     add("--pdeathsig", action="store_true", help="stop when the parent process dies")
     given = parser.parse_args(arguments)
     if given.time_scale <= 0:

@@ -71,8 +71,18 @@ def build_server(options: Options, clock: WallClock, truth: Truth) -> Server:
         identity=identity,
         settings=_settings(options),
         max_model_len=options.context_length,
+        key=_key(options.key_file),
         ready_ns=time.monotonic_ns() + round(options.startup_s * NS_PER_S),
     )
+
+
+def _key(file: Path | None) -> str:
+    if file is None:
+        return ""
+    # The image of this engine holds no loadtest, and asks for no key.
+    from loadtest.client.key import read_key
+
+    return read_key(file)
 
 
 def build_engine(parts: Parts, identity: dict[str, Any]) -> Engine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -54,12 +55,16 @@ class Server:
     identity: Mapping[str, Any]
     settings: Mapping[str, Any]
     max_model_len: int
+    key: str = field(default="", repr=False)
     ready_ns: int = 0
     stopping: bool = False
     started_s: float = field(default_factory=time.time)
 
     def handle(self, request: Request, connection: Connection) -> None:
         """Answers one request."""
+        if not self._may(request):
+            connection.reply(HTTPStatus.UNAUTHORIZED, {"error": "Unauthorized"})
+            return
         api = API_OF_PATH.get(request.path)
         if api is not None:
             if request.method != "POST":
@@ -76,6 +81,12 @@ class Server:
             connection.reply(HTTPStatus.NOT_FOUND, {"detail": "Not Found"})
         else:
             answer(request, connection)
+
+    def _may(self, request: Request) -> bool:
+        # As SGLang: probes and scrapers need no key.
+        if not self.key or request.path.startswith(("/health", "/metrics")):
+            return True
+        return hmac.compare_digest(request.headers.get("authorization", "").encode(), f"Bearer {self.key}".encode())
 
     def _routes(self) -> dict[str, Any]:
         return {
