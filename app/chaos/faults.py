@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import signal
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-
-import psutil
 
 from app.chaos.stage import PHASES, Fault, Phase, Stage
 from app.chaos.weather import Weather
@@ -113,7 +112,7 @@ def _serve_own(stage: Stage) -> None:
 
 def _limit(stage: Stage, victim: str) -> None:
     pid = stage.pid(victim)
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (psutil.Process(pid).num_fds(), _hard()))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (_first_free(pid), _hard()))
     stage.kept[victim] = pid
 
 
@@ -126,11 +125,17 @@ def _free(stage: Stage) -> None:
 
 def _limit_lab(stage: Stage) -> None:
     stage.kept["soft"] = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (psutil.Process().num_fds(), _hard()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_first_free(os.getpid()), _hard()))
 
 
 def _free_lab(stage: Stage) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (stage.kept.pop("soft"), _hard()))
+
+
+def _first_free(pid: int) -> int:
+    # The limit is on numbers, not on how many: above the lowest free one nothing can be opened.
+    taken = {int(p.name) for p in Path(f"/proc/{pid}/fd").iterdir()}
+    return next(n for n in range(len(taken) + 1) if n not in taken)
 
 
 def _hard() -> int:

@@ -13,6 +13,7 @@ from app.errors import RecordsError
 from app.records import write_text
 
 PAGE = ROOT / "docs" / "faults.md"
+BAR = "\\|"
 BEGIN, END = "<!-- begin faults -->", "<!-- end faults -->"
 
 
@@ -95,10 +96,8 @@ def table_markdown(rows: Sequence[Tried], head: str) -> str:
     lines += ["|---|--:|--:|--:|--:|--:|---|---|"]
     for r in rows:
         seen = f"not tried: {r.skipped}" if r.skipped and not r.tried else "; ".join(filter(None, (r.note, r.skipped)))
-        cell = seen.replace("|", "\\|")
-        lines.append(
-            f"| {r.kind} | {r.tried} | {r.survived} | {r.lost} | {r.leaked} | {r.seconds:.1f} | {cell} | {r.made} |"
-        )
+        figures = (r.kind, r.tried, r.survived, r.lost, r.leaked, f"{r.seconds:.1f}", seen, r.made)
+        lines.append(f"| {' | '.join(str(f).replace('|', BAR) for f in figures)} |")
     return "\n".join(lines)
 
 

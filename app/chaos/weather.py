@@ -43,6 +43,7 @@ class Proxy:
         self.target_port = target_port
         self._chance = random.Random(seed)
         self._stalled: _Line | None = None
+        self._listening: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -53,7 +54,7 @@ class Proxy:
     def __enter__(self) -> Self:
         self._thread.start()
         listening = asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
+        self._listening = asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,6 +64,8 @@ class Proxy:
         self._loop.close()
 
     async def _end(self) -> None:
+        if self._listening is not None:
+            self._listening.close()
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
             task.cancel()

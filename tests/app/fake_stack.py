@@ -73,7 +73,10 @@ class FakeStack:
         if kernel is None:
             return {}
         own = {"variant": kernel.variant, "selector": kernel.selector, "kernel_sha256": kernel.sha256}
-        return {"decode_ab": own | {"config": "(16,4,2)", "simulated": True, "model": self.model} | self.lies}
+        return {
+            "served_model_name": self.model,
+            "decode_ab": own | {"config": "(16,4,2)", "simulated": True, "model": self.model} | self.lies,
+        }
 
     def complete(self, asked: dict[str, Any]) -> dict[str, Any]:
         self.tokens += 0 if self.silent else int(asked["max_tokens"])

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -96,3 +97,9 @@ def test_a_router_port_that_is_taken_is_refused_before_anything_starts(tmp_path:
 def test_a_free_port_is_free() -> None:
     port = free_port()
     assert check_port_free(port, "test") == port
+
+
+def test_a_decode_that_serves_another_model_fails_the_canary(tmp_path: Path, stack: LocalStack) -> None:
+    endpoints = stack.up(kernel(tmp_path, "pinned", 4), "a")
+    with pytest.raises(NotReadyError, match="served model is 'sim-deepseek-v4-flash', not 'another'"):
+        send_canary(replace(endpoints, model="another"))
