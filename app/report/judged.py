@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from app.errors import RecordsError
+from loadtest.judge.interaction import Estimate
 from loadtest.judge.verdict import check_verdict
 
 Range = tuple[float, float]
@@ -41,16 +42,6 @@ class Level:
     def simultaneous(self) -> Range | None:
         """The interval that holds for all concurrencies together."""
         return _range(self.simultaneous_low_pct, self.simultaneous_high_pct)
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean effect with its interval."""
-
-    effect_pct: float
-    low_pct: float
-    high_pct: float
-    p: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -23,10 +22,6 @@ from tests.browser.pictures import take_picture
 pytestmark = pytest.mark.browser
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1280,1000"),
-)
 LIMIT_S = 25
 
 
@@ -69,21 +64,6 @@ def locust(mock: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         wait_for(f"http://127.0.0.1:{port}/decode-ab/live.json")
         yield f"http://127.0.0.1:{port}"
         process.terminate()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("needs chromium and chromedriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    yield chrome
-    chrome.quit()
 
 
 def until(browser: webdriver.Chrome, what: Callable[[], Any]) -> Any:
