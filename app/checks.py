@@ -1,4 +1,4 @@
-"""The whole test command: lint, types, clones and tests, all that this machine can run, with a reason for what it cannot."""
+"""The whole test command: lint, types, clones and tests; all that this machine can run, a reason for what it cannot."""
 
 from __future__ import annotations
 
