@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from app import release as releases
     from app.chaos import command as faults
     from app.doctor import examination
+    from app.engine.sglang import travel
 else:
     arguments = lazily("app.arguments")
     bench_clients = lazily("app.bench_client")
@@ -50,6 +51,7 @@ else:
     planning = lazily("app.planning")
     profile = lazily("app.profile")
     releases = lazily("app.release")
+    travel = lazily("app.engine.sglang.travel")
 
 # A campaign's code is that of its gravest decision, gravest first.
 DECISION_CODES = {"invalid": 9, "reject": 7, "undecided": 8, "same-code": 8, "accept": 0}
@@ -293,6 +295,18 @@ def rollback(_: Context, engine: str = "sglang") -> None:
 
 
 @lab_task
+def prepare_gpu(_: Context, bundles: str = "server,lab", out: str = "dist/gpu", caches: str = "") -> None:
+    """Makes what must travel to a GPU machine without network, and prints its size."""
+    travel.show_preparation(bundles, out, caches)
+
+
+@lab_task
+def pin(_: Context, image: str = "") -> None:
+    """Moves a base image's digest wherever it stands; without --image lists the pinned ones."""
+    operations.show_pin(image)
+
+
+@lab_task
 def manifests(_: Context, out: str = "deploy/kubernetes") -> None:
     """Renders the Kubernetes manifests anew from the settings and the variants."""
     operations.show_manifests(out)
@@ -317,4 +331,6 @@ def gravest(decisions: list[str]) -> int:
 
 TASKS = [demo, test, docs, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan]
 MEASURES = [bench_kernel, bench_client, calibrate_verdict, chaos]
-ns = Collection(*TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, manifests, down, release)
+ns = Collection(
+    *TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, pin, manifests, prepare_gpu, down, release
+)

@@ -20,7 +20,8 @@ from app.engine import PlacedKernel
 from app.environment import ROOT
 from app.errors import BuildError, NotReadyError
 from app.identity import IDENTITY, LABEL, Identity, parse_identity
-from app.records import write_json
+from app.records import write_json, write_text
+from app.sbom import bill_of_materials, bill_sha256
 from app.variants import load_variants
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def tags_of(settings: Deployment, identity: Identity) -> tuple[str, ...]:
 
 
 def build_variant(name: str, engine: str, settings: Deployment, say: Say, locks: Path = LOCKS) -> BuiltImage:
-    """Builds a variant's image for an engine ("sglang" or "sim") and writes its lock record.
+    """Builds a variant's image for an engine ("sglang" or "sim") and writes its lock record and bill of materials.
 
     Raises UsageError for an unknown variant, GateError when it cannot be built, BuildError and NotReadyError for the
     daemon's faults. Safe to repeat and to interrupt: tags move only once the image is whole.
@@ -76,12 +77,15 @@ def build_variant(name: str, engine: str, settings: Deployment, say: Say, locks:
     arguments = _arguments(settings) | {"VARIANT": name}
     image = build_target(client, engine, arguments, say)
     identity = identity_of(client, image)
-    image = _stamp(client, image, identity.labels() | _origin_labels(settings, engine))
+    bill = bill_of_materials(identity, settings)
+    labels = identity.labels() | _origin_labels(settings, engine) | {f"{LABEL}.sbom.sha256": bill_sha256(bill)}
+    image = _stamp(client, image, labels)
     for tag in tags_of(settings, identity):
         with told(f"tagging {tag}"):
             client.api.tag(image, *_split(tag))
     built = _described(client, image, identity, tags_of(settings, identity), time.monotonic() - began)
     write_json(locks / f"{engine}-{name}.json", _lock(built, settings, engine))
+    write_text(locks / f"{engine}-{name}.cdx.json", bill)
     return built
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 from rich.table import Table
 
 from app import arguments
+from app.base_images import move_pin, pinned_images
 from app.console import wide_console
 from app.deployment import Deployment, settings_here
 from app.errors import UsageError
 from app.images import COLUMNS, list_images
 from app.kubernetes import write_manifests
 from app.lifecycle import Lifecycle, Serving
+from app.report.wording import counted
 from app.stable import promote, rollback
 from app.variants import load_variants
 
@@ -84,6 +86,17 @@ def show_rollback(engine: str) -> None:
     print(f"stable is {restored.tag} again")
     if serving := _lifecycle().restore(engine, restored.tag):
         _show_serving(serving)
+
+
+def show_pin(image: str) -> None:
+    """Moves a pin and prints old, new and the files; or prints every pin."""
+    if not image:
+        print(*pinned_images().values(), sep="\n")
+        return
+    old, moves = move_pin(image)
+    print(f"old {old}", f"new {image}", sep="\n")
+    print(*(f"{move.file}: {counted(move.places, 'place')}" for move in moves), sep="\n")
+    print("images are as they were until they are built again: invoke build --variant NAME")
 
 
 def show_manifests(out: str) -> None:

@@ -117,6 +117,7 @@ HELP: Mapping[str, Mapping[str, str]] = {
     },
     "switch": {"variant": _VARIANT},
     "verify": {"json": _JSON},
+    "pin": {"image": "what to build on from now on, as NAME:TAG@sha256:DIGEST; a tag alone is refused"},
     "promote": {
         "variant": _VARIANT,
         "engine": "whose image: sglang or sim",
@@ -124,6 +125,11 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "reason": "why, kept in the ledger",
     },
     "rollback": {"engine": "whose image: sglang or sim"},
+    "prepare_gpu": {
+        "bundles": "server, lab and pd, separated by commas; one call carries one or two",
+        "out": "folder for them; it is to be ignored by git and carried along",
+        "caches": "archive of what a server compiled there, to travel with it",
+    },
     "manifests": {"out": "folder for base and overlays"},
     "down": {},
     "release": {

@@ -151,7 +151,7 @@ def test_the_key_is_in_no_file_of_the_campaign(measured: tuple[Path, Watch, str]
 @pytest.mark.slow
 def test_the_key_is_in_no_command_line_and_no_environment(measured: tuple[Path, Watch, str]) -> None:
     _, watch, _ = measured
-    assert len({place.split("/")[0] for place in watch.seen}) > 10
+    assert len({place.split("/")[0] for place in watch.seen}) >= 6
     assert [place for place, text in watch.seen.items() if KEY in text] == []
     assert any("--key-file" in text for text in watch.seen.values())
 
