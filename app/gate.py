@@ -32,7 +32,7 @@ from kernels.signature import FOLDER, Signature, SignatureError, load_signature
 from kernels.toolchain import Toolchain, ToolchainError, toolchain_of
 from kernels.tuned import TableError, read_choices
 
-__all__ = ["DEFAULT_ARCH", "Finding", "GateReport", "check", "check_named", "on_stock", "run_check"]
+__all__ = ["GateReport", "check", "check_named", "run_check"]
 
 DEFAULT_ARCH = 120
 

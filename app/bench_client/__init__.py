@@ -7,16 +7,14 @@ from pathlib import Path
 
 from app.bench_client.accuracy import measure_rates
 from app.bench_client.compare import ITL_MS, LOAD, Comparison, compare_clients
-from app.bench_client.mock import check_conformance, clocked_mock
+from app.bench_client.mock import check_conformance
 from app.bench_client.table import write_table
 
 __all__ = [
     "Comparison",
     "bench_clients",
     "check_conformance",
-    "clocked_mock",
     "compare_clients",
-    "measure_rates",
     "write_table",
 ]
 
