@@ -27,8 +27,9 @@ from app.runs import RunFolder
 TABLE = ROOT / "docs" / "results" / "faults.csv"
 SEED = 7
 DAY_S = 86_400.0
+STARTS_A_BLOCK = 2
 SOAK_SLOPE_MB_PER_MIN = 1.0
-Group = Callable[[bool, Path, Progress], Iterator[Tried]]
+Group = Callable[[bool, Path], Iterator[Tried]]
 
 
 def run_chaos(long: bool, only: str, out: str) -> bool:
@@ -42,62 +43,64 @@ def run_chaos(long: bool, only: str, out: str) -> bool:
     made = f"{datetime.now(UTC):%Y-%m-%d}, {'long' if long else 'short'} form"
     with tempfile.TemporaryDirectory(prefix="decode-ab-chaos-") as folder:
         for name in names:
-            for row in together(GROUPS[name](long, Path(folder) / name, Progress(1, quiet=True, unit="steps"))):
+            for row in together(GROUPS[name](long, Path(folder) / name)):
                 rows.append(replace(row, made=made))
                 print(_line(row), flush=True)
     _keep(rows, Path(out) if out else TABLE, page=not out)
     return all(row.sound for row in rows)
 
 
-def kills(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+def kills(long: bool, folder: Path) -> Iterator[Tried]:
     """Services and the load driver killed in each phase."""
-    yield from _trial(folder, faults.kills(long), progress)
+    yield from _trial(folder, faults.kills(long))
 
 
-def network(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+def network(long: bool, folder: Path) -> Iterator[Tried]:
     """Bad weather between load and router."""
-    yield from _trial(folder, faults.weathers(long), progress, weathered=True)
+    yield from _trial(folder, faults.weathers(long), weathered=True)
 
 
-def services(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+def services(long: bool, folder: Path) -> Iterator[Tried]:
     """Services that are there and wrong: another model, halted, out of descriptors."""
     found = [faults.wrong_model(), faults.out_of_descriptors("router"), faults.halted("router")]
     if long:
         found += [faults.out_of_descriptors("decode"), faults.out_of_descriptors("driver"), faults.halted("decode")]
-    yield from _trial(folder, found, progress)
+    yield from _trial(folder, found)
 
 
-def host(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+def host(long: bool, folder: Path) -> Iterator[Tried]:
     """A full disk, no descriptors for the lab, and a wall clock that jumps by a day."""
-    yield from _trial(folder / "descriptors", [faults.out_of_descriptors("lab")], progress)
+    yield from _trial(folder / "descriptors", [faults.out_of_descriptors("lab")])
     try:
         with small_disk(folder / "disk") as disk:
-            yield from _trial(disk / "run", [faults.disk_full(disk)], progress)
+            yield from _trial(disk / "run", [faults.disk_full(disk)])
     except NotReadyError as e:
         yield Tried("disk full", skipped=str(e))
     for step_s in (DAY_S, -DAY_S) if long else (-DAY_S,):
-        yield undisturbed(RunFolder(folder / f"clock{step_s:+.0f}"), SEED, step_s, python_under(step_s, 2.0), progress)
+        yield undisturbed(
+            RunFolder(folder / f"clock{step_s:+.0f}"), SEED, step_s, python_under(step_s, 2.0), _progress(0)
+        )
 
 
-def lab(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+def lab(long: bool, folder: Path) -> Iterator[Tried]:
     """The lab itself killed at random instants."""
     folder.mkdir(parents=True)
     yield killed_lab(50 if long else 5, folder, SEED)
 
 
-def load(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+def load(long: bool, folder: Path) -> Iterator[Tried]:
     """Many streams at once."""
     streams, seconds = (2000, 600.0) if long else (300, 60.0)
     yield streams_held(f"{streams} streams of 5 tok/s for {seconds:.0f} s", streams, seconds, folder)
 
 
-def soak(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+def soak(long: bool, folder: Path) -> Iterator[Tried]:
     """A load for long, with the driver's memory watched."""
     seconds = 3600.0 if long else 180.0
     yield streams_held(f"soak of {seconds / 60:.0f} min, 100 streams", 100, seconds, folder, SOAK_SLOPE_MB_PER_MIN)
 
 
-def containers(long: bool, folder: Path, progress: Progress) -> Iterator[Tried]:
+def containers(long: bool, folder: Path) -> Iterator[Tried]:
     """What the docker tests try."""
     folder.mkdir(parents=True)
     yield containers_killed(folder)
@@ -109,8 +112,12 @@ GROUPS: Mapping[str, Group] = {
 }  # fmt: skip
 
 
-def _trial(folder: Path, chosen: Sequence[Fault], progress: Progress, weathered: bool = False) -> Iterator[Tried]:
-    yield from Trial(RunFolder(folder), chosen, SEED, weathered).run(progress)
+def _trial(folder: Path, chosen: Sequence[Fault], weathered: bool = False) -> Iterator[Tried]:
+    yield from Trial(RunFolder(folder), chosen, SEED, weathered).run(_progress(len(chosen)))
+
+
+def _progress(faults: int) -> Progress:
+    return Progress(STARTS_A_BLOCK * max(2, faults + 1), quiet=True)
 
 
 def _names(only: str, long: bool) -> list[str]:

@@ -29,9 +29,9 @@ from app.variants import load_variants
 from loadtest.plan import Lengths, Plan, WindowRules
 
 LEVELS = (1, 4)
-TIME_SCALE = 10.0
+TIME_SCALE = 4.0
 # Loose where a busy machine would void a block by itself: only faults are to void blocks here.
-RULES = WindowRules(2.0, 8.0, 100.0, batch_share=0.1, slope_alpha=1e-9, max_loop_lag_ms=1000.0)
+RULES = WindowRules(0.8, 5.0, 40.0, batch_share=0.1, slope_alpha=1e-9, max_loop_lag_ms=1000.0)
 LENGTHS = Lengths(16, 128)
 GONE_S = 5.0
 STEP_AFTER_S = 4.0
