@@ -78,16 +78,21 @@ def main(given: Sequence[str] | None = None) -> int:
     """Unpacks from the command line; the export lines alone go to standard output."""
     parser = argparse.ArgumentParser(prog="python3 -m app.engine.sglang.packing", description=__doc__)
     parser.add_argument("home", type=Path)
-    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("folders", type=Path, nargs="*", help="none: only print what to export")
     chosen = parser.parse_args(given)
     home = chosen.home.absolute()
-    read = unpack(chosen.folders, home)
+    if chosen.folders:
+        _unpack_and_compile(chosen.folders, home)
+    print("\n".join(f"export {key}={shlex.quote(value)}" for key, value in exports(home).items()))
+    return 0
+
+
+def _unpack_and_compile(folders: Sequence[Path], home: Path) -> None:
+    read = unpack(folders, home)
     # Each variant's copy takes the bytecode along, so no start compiles the package anew.
     compileall.compile_dir(str(home), quiet=2, workers=0)
     make_interpreter(home)
     print(f"unpacked {read / 2**20:.1f} MiB into {home}", file=sys.stderr)
-    print("\n".join(f"export {key}={shlex.quote(value)}" for key, value in exports(home).items()))
-    return 0
 
 
 def _shares(tree: Path) -> list[tuple[bool, list[str]]]:
