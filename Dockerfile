@@ -30,6 +30,8 @@ CMD ["router"]
 FROM service AS loadtest
 COPY loadtest /opt/lab/loadtest
 RUN python3 -m compileall -q --invalidation-mode checked-hash /opt/lab/loadtest
+# Inside the container; compose publishes the page on the host's loopback.
+ENV LOCUST_WEB_HOST=0.0.0.0
 USER 10001:10001
 EXPOSE 8089
 ENTRYPOINT ["locust", "-f", "/opt/lab/loadtest/locustfile.py"]

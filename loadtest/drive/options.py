@@ -17,6 +17,8 @@ VARIANTS = Path(__file__).resolve().parents[2] / "kernels" / "variants"
 
 def add_options(parser: Any) -> None:
     """Adds the lab's options; all of them can be changed in the web form before each run."""
+    # Whoever reaches the page can make this process read and write files; Locust itself would open it to every network.
+    parser.set_defaults(web_host="127.0.0.1")
     add = parser.add_argument  # an argument of a group would not be shown in the form
     add("--decode-ab-order", default="", help="order of one start (JSON file); all options below are then ignored")
     add(

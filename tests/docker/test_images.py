@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,17 @@ def test_labels_repeat_the_identity(api: Any, built: dict[str, BuiltImage]) -> N
     assert identity == built["v2"].identity
     assert identity.labels().items() <= labels.items()
     assert label_differences(labels | {"io.decode-ab.kernel.sha256": "0" * 64}, identity) != []
+
+
+def test_bill_of_materials_lies_beside_the_lock_record_and_the_label_names_it(
+    api: Any, settings: Deployment, built: dict[str, BuiltImage], tmp_path: Path
+) -> None:
+    again = build_variant("v2", "sim", settings, print, tmp_path)
+    bill = (tmp_path / "sim-v2.cdx.json").read_bytes()
+    labels = api.inspect_image(again.image_id)["Config"]["Labels"]
+    assert labels["io.decode-ab.sbom.sha256"] == hashlib.sha256(bill).hexdigest()
+    assert labels["org.opencontainers.image.revision"]
+    assert again.layers == built["v2"].layers
 
 
 def test_image_says_what_it_holds(built: dict[str, BuiltImage]) -> None:

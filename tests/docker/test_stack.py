@@ -63,6 +63,33 @@ def test_containers_are_hardened(api: Any, stack: DockerStack) -> None:
         assert (code != 0, "10001" in output.splitlines()) == (True, True)
 
 
+STATUS = ("Uid", "Gid", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp")
+
+
+def test_kernel_holds_the_running_processes_to_it(stack: DockerStack) -> None:
+    for service in ("prefill", "decode", "router"):
+        code, output = stack.run_inside(service, "cat", "/proc/1/status")
+        found = {k: v.split() for k, _, v in (line.partition(":") for line in output.splitlines()) if k in STATUS}
+        assert code == 0
+        assert (set(found.pop("Uid")), set(found.pop("Gid"))) == ({"10001"}, {"10001"})
+        assert (found.pop("NoNewPrivs"), found.pop("Seccomp")) == (["1"], ["2"])
+        assert {int(mask, 16) for masks in found.values() for mask in masks} == {0}
+
+
+def test_containers_see_no_socket_of_the_daemon_and_no_folder_of_the_host(api: Any, stack: DockerStack) -> None:
+    for container in stack.containers():
+        facts = api.inspect_container(container.id)
+        assert {m["Type"] for m in facts["Mounts"]} <= {"volume", "tmpfs"}
+        assert facts["HostConfig"]["PidsLimit"] == 4096
+        assert {facts["HostConfig"][mode] for mode in ("PidMode", "UTSMode", "UsernsMode")} == {""}
+
+
+def test_servers_are_on_a_network_without_a_way_out(api: Any, stack: DockerStack) -> None:
+    for container in [c for c in stack.containers() if c.service != "router"]:
+        names = api.inspect_container(container.id)["NetworkSettings"]["Networks"]
+        assert [api.inspect_network(name)["Internal"] for name in names] == [True]
+
+
 def test_only_the_router_is_published_and_on_loopback(api: Any, stack: DockerStack, settings: Deployment) -> None:
     bindings = [
         b for c in stack.containers() for b in api.inspect_container(c.id)["HostConfig"]["PortBindings"].values()
