@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kernels.sass import InstructionMix, code_sha256
+from kernels.sass import InstructionMix, code_sha256, registers
 
 LISTING = """\
         /*0010*/                   LDG.E.128 R12, desc[UR14][R2.64] ;          /* 0x0000000a02097981 */
@@ -55,3 +55,13 @@ def test_code_hash_tells_instructions_and_constant_tables_apart(other: tuple[tup
 def test_file_without_code_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"ELF|no code"):
         code_sha256(data)
+
+
+def test_registers_are_read_from_the_attribute_that_the_driver_reads() -> None:
+    counts = b"".join(struct.pack("<BBHII", 4, 0x2F, 8, symbol, count) for symbol, count in ((1, 40), (2, 189)))
+    assert registers(_elf((".nv.info", b"\4\x11\x08\0" + bytes(8) + counts), (".text.k", b"code"))) == 189
+
+
+def test_a_cubin_without_a_register_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="no register count"):
+        registers(_elf((".text.k", b"code")))
