@@ -21,7 +21,7 @@ from loadtest.plan import Lengths, Plan, WindowRules
 SLOWDOWN_PCT = -2.0
 BLOCKS = 8
 CONCURRENCIES = (1, 8, 96)
-KEPT = ("plan.json", "manifest.json", "setup.json", "cells.csv", "levels.csv", "verdict.json", "report.md")
+KEPT = ("plan.json", "manifest.json", "cells.csv", "levels.csv", "verdict.json", "report.md")
 
 
 def known_plan(variant: str, seed: int) -> Plan:
@@ -65,9 +65,9 @@ def run_known(out: Path, name: str, variant: str, calibration: Path | None, seed
 
 def main(out: Path) -> None:
     """Runs both campaigns and prints what each found."""
-    out.mkdir(parents=True, exist_ok=True)
+    (out / "slower_2pct").mkdir(parents=True, exist_ok=True)
     print(run_known(out, "same_code", "aa", None, seed=1), flush=True)
-    print(run_known(out, "slower_2pct", "v2", slowed(out / "slower_2pct.yaml"), seed=2), flush=True)
+    print(run_known(out, "slower_2pct", "v2", slowed(out / "slower_2pct" / "calibration.yaml"), seed=2), flush=True)
 
 
 if __name__ == "__main__":
