@@ -11,7 +11,6 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from app import arguments, compare, demo
-from app.engine.sglang.served import split_settings
 from app.kernel_share import check_shares
 from app.ledger import LEDGER, record_campaign
 from app.patch import patch_kernel
@@ -23,7 +22,7 @@ from app.report.curves import throughput_curves
 from app.report.export import ledger_records, summary
 from app.report.terminal import print_campaign
 from app.runs import RUNS, RunFolder, new_run, open_run
-from app.runtimes import Setup
+from app.runtimes import Setup, setup_of
 from app.upstream import fetch_base
 from app.variants import TABLE_COLUMNS, load_variants, table_rows
 from loadtest.importing.runs import import_campaign
@@ -119,13 +118,6 @@ def compare_from_options(
     record_campaign(outcome.folder.path)
     show_campaign_folder(outcome.folder)
     return outcome
-
-
-def setup_of(runtime: str, engine: str, calibration: str, model: str, server: str) -> Setup:
-    """What a campaign runs on, from texts; server: settings of SGLang's own servers as KEY=VALUE,KEY=VALUE."""
-    texts = split_settings(server) | ({"model": model} if model else {})
-    release = {"release": texts.pop("release")} if "release" in texts else {}
-    return Setup(runtime=runtime, engine=engine, calibration=calibration or None, server=texts, **release)
 
 
 def judge_imported(folder: str, variants: str, delta: str) -> compare.Outcome:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from app.engine import Engine, PlacedKernel
-from app.engine.sglang.served import Served, read_served
+from app.engine.sglang.served import Served, read_served, split_settings
 from app.errors import UsageError
 from app.stack import Stack
 from app.variants import Registry
@@ -44,6 +44,13 @@ class Setup:
     def served(self) -> Served:
         """The settings of SGLang's servers; UsageError names a wrong one."""
         return read_served({"release": self.release, **self.server})
+
+
+def setup_of(runtime: str, engine: str, calibration: str, model: str, server: str) -> Setup:
+    """What a campaign runs on, from texts; server: settings of SGLang's own servers as KEY=VALUE,KEY=VALUE."""
+    texts = split_settings(server) | ({"model": model} if model else {})
+    release = {"release": texts.pop("release")} if "release" in texts else {}
+    return Setup(runtime=runtime, engine=engine, calibration=calibration or None, server=texts, **release)
 
 
 def make_ready(

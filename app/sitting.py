@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app import arguments, compare
-from app.console import setup_of
 from app.errors import LabError, UsageError
 from app.progress import Progress
 from app.records import write_json
 from app.runs import RUNS, RunFolder
+from app.runtimes import setup_of
 from loadtest.plan import Lengths, Plan, WindowRules
 
 # What each pair is worth falls from left to right; the first variant is judged against the second.

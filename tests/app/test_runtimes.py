@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 from app.compare import write_plan
-from app.console import setup_of
 from app.engine.sglang.engine import SglangEngine
 from app.errors import NotReadyError, UsageError
 from app.facts import campaign_facts
 from app.records import write_json
 from app.runs import RunFolder
-from app.runtimes import make_ready
+from app.runtimes import make_ready, setup_of
 from app.stack.local import LocalStack
 from app.variants import load_variants
 from loadtest.plan import Plan

@@ -14,6 +14,7 @@ import json
 import lzma
 import os
 import shlex
+import shutil
 import sys
 import tarfile
 import venv
@@ -56,12 +57,21 @@ def unpack(folders: Iterable[Path], home: Path) -> int:
 
 def exports(home: Path) -> dict[str, str]:
     """What the lab's processes need in their environment there."""
+    cuda = cuda_home()
     return {
+        **({"CUDA_HOME": cuda} if cuda else {}),
         "SGLANG_HOME": str(home),
         "SGLANG_PYTHON": sys.executable,
         "XDG_CACHE_HOME": str(home / "cache"),
         "LAB_PYTHON": str(home / "venv" / "bin" / "python"),
     }
+
+
+def cuda_home() -> str:
+    """Folder of CUDA's headers and compiler, without which SGLang cannot compile; empty when there is none."""
+    nvcc = shutil.which("nvcc")
+    places = [os.environ.get("CUDA_HOME", ""), str(Path(nvcc).resolve().parents[1]) if nvcc else "", "/usr/local/cuda"]
+    return next((p for p in places if p and (Path(p) / "include" / "cuda_runtime.h").is_file()), "")
 
 
 def make_interpreter(home: Path) -> Path:

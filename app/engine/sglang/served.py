@@ -43,7 +43,7 @@ class Served:
     graph_batches: tuple[int, ...] = (1, 8, 48, 64, 80, 96)
     light: bool = True
     seed: int = 1
-    start_timeout_s: float = 300.0
+    start_timeout_s: float = 450.0
     extra_args: str = ""
 
     def __post_init__(self) -> None:
