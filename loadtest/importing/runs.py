@@ -160,6 +160,12 @@ def _check_blocks(entries: list[_Entry], controls: Mapping[str, str]) -> Design:
     starts = {(e.block, e.start, e.variant) for e in entries}
     if len({(b, s) for b, s, _ in starts}) != len(starts):
         raise InvalidCampaignError(f"{TABLE} gives one start of a block to two variants; number the starts of a block")
+    for block in sorted(blocks):
+        if absent := ({e.variant for e in entries} - {v for b, _, v in starts if b == block}):
+            raise InvalidCampaignError(
+                f"{TABLE}: block {block} has no start of {', '.join(sorted(absent))}; an arm counts beside the other only "
+                "when both were measured in the same block"
+            )
     counts = set(Counter((b, v) for b, _, v in starts).values())
     if counts not in ({1}, {2}):
         raise InvalidCampaignError(

@@ -47,8 +47,8 @@ def test_any_bytes_are_refused(file: Path, data: bytes) -> None:
     assert read(file, data)
 
 
-@tries(20)
-@given(deep=st.integers(17, 20_000), opening=st.sampled_from(["[", "{a: ", "- ", "? "]))
+@tries(5)
+@given(deep=st.integers(17, 5_000), opening=st.sampled_from(["[", "{a: ", "- ", "? "]))
 def test_deep_nesting_is_refused(file: Path, deep: int, opening: str) -> None:
     assert read(file, b"a: " + opening.encode() * deep)
 
