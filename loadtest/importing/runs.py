@@ -163,8 +163,8 @@ def _check_blocks(entries: list[_Entry], controls: Mapping[str, str]) -> Design:
     for block in sorted(blocks):
         if absent := ({e.variant for e in entries} - {v for b, _, v in starts if b == block}):
             raise InvalidCampaignError(
-                f"{TABLE}: block {block} has no start of {', '.join(sorted(absent))}; an arm counts beside the other only "
-                "when both were measured in the same block"
+                f"{TABLE}: block {block} has no start of {', '.join(sorted(absent))}; an arm counts only "
+                "beside the other, measured in the same block"
             )
     counts = set(Counter((b, v) for b, _, v in starts).values())
     if counts not in ({1}, {2}):
