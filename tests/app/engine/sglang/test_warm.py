@@ -19,7 +19,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (made / "caches" / "module").write_text("compiled")
     monkeypatch.setenv("SGLANG_HOME", str(made))
     monkeypatch.setenv("SGLANG_PYTHON", sys.executable)
-    monkeypatch.setenv("SGLANG_PYTHON", "python3")
     return made
 
 
