@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from app.engine import Command
 from app.environment import ROOT
-from app.errors import LoadError, NotReadyError
+from app.errors import LoadError, NotReadyError, RecordsError
 from app.records import read_json, write_json
 from app.stack import Endpoints
 from app.stack.process import Service, wait_until
@@ -24,6 +25,7 @@ LOCUSTFILE = ROOT / "loadtest" / "locustfile.py"
 SPARE_S = 60.0
 # What a driver whose servers failed gets to end by itself; its rows do not count any more.
 GRACE_S = 2.0
+LEAST_BYTES = 1 << 16
 
 
 def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, simulated: bool) -> Path:
@@ -96,5 +98,12 @@ def _await_end(driver: Service, watch: Watch, timeout_s: float) -> None:
     if fault := fault or (watch.ended() if driver.exit_code else ""):
         raise NotReadyError(fault)
     if driver.exit_code != 0:
+        _require_space(driver.log.parent)
         last = " | ".join(driver.tail(3))
         raise LoadError(f"the load driver ended with exit code {driver.exit_code}: {last} (log: {driver.log})")
+
+
+def _require_space(folder: Path) -> None:
+    # What failed for want of space would fail in every further attempt, and its log cannot say so.
+    if shutil.disk_usage(folder).free < LEAST_BYTES:
+        raise RecordsError(f"{folder} could not be written: no space left on its disk; free some space, then resume")

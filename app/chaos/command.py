@@ -61,25 +61,31 @@ def network(long: bool, folder: Path) -> Iterator[Tried]:
 
 
 def services(long: bool, folder: Path) -> Iterator[Tried]:
-    """Services that are there and wrong: another model, halted, out of descriptors."""
-    found = [faults.wrong_model(), faults.out_of_descriptors("router"), faults.halted("router")]
-    if long:
-        found += [faults.out_of_descriptors("decode"), faults.out_of_descriptors("driver"), faults.halted("decode")]
+    """Services that are there and wrong: another model, or halted."""
+    found = [faults.wrong_model(), faults.halted("router"), *([faults.halted("decode")] if long else [])]
     yield from _trial(folder, found)
 
 
-def host(long: bool, folder: Path) -> Iterator[Tried]:
-    """A full disk, no descriptors for the lab, and a wall clock that jumps by a day."""
-    yield from _trial(folder / "descriptors", [faults.out_of_descriptors("lab")])
+def descriptors(long: bool, folder: Path) -> Iterator[Tried]:
+    """Processes that may open nothing more."""
+    victims = ("lab", "router", "decode", "driver") if long else ("lab", "router")
+    yield from _trial(folder, [faults.out_of_descriptors(victim) for victim in victims])
+
+
+def disk(long: bool, folder: Path) -> Iterator[Tried]:
+    """A file system filled to the last byte."""
     try:
-        with small_disk(folder / "disk") as disk:
-            yield from _trial(disk / "run", [faults.disk_full(disk)])
+        with small_disk(folder) as small:
+            yield from _trial(small / "run", [faults.disk_full(small)])
     except NotReadyError as e:
         yield Tried("disk full", skipped=str(e))
+
+
+def clock(long: bool, folder: Path) -> Iterator[Tried]:
+    """A wall clock that jumps by a day."""
     for step_s in (DAY_S, -DAY_S) if long else (-DAY_S,):
-        yield undisturbed(
-            RunFolder(folder / f"clock{step_s:+.0f}"), SEED, step_s, python_under(step_s, 2.0), _progress(0)
-        )
+        run = RunFolder(folder / f"{step_s:+.0f}")
+        yield undisturbed(run, SEED, step_s, python_under(step_s, 2.0), _progress(0))
 
 
 def lab(long: bool, folder: Path) -> Iterator[Tried]:
@@ -107,8 +113,8 @@ def containers(long: bool, folder: Path) -> Iterator[Tried]:
 
 
 GROUPS: Mapping[str, Group] = {
-    "kills": kills, "network": network, "services": services, "host": host,
-    "lab": lab, "load": load, "soak": soak, "containers": containers,
+    "kills": kills, "network": network, "services": services, "descriptors": descriptors, "disk": disk,
+    "clock": clock, "lab": lab, "load": load, "soak": soak, "containers": containers,
 }  # fmt: skip
 
 

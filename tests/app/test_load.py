@@ -8,19 +8,21 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
 from app.engine import PlacedKernel
 from app.engine.sim.engine import SimEngine
-from app.errors import NotReadyError
+from app.errors import LoadError, NotReadyError, RecordsError
 from app.load import run_load, write_order
 from app.probe import generated_tokens
 from app.stack.local import LocalStack
 from app.stack.process import wait_until
 from app.stack.watch import Watch
 from loadtest.plan import Lengths, Plan, WindowRules
+from tests.app.fake_stack import FakeStack
 from tests.app.stack.test_local import kernel
 
 RULES = WindowRules(settle_s=10, window_s=1200)
@@ -62,3 +64,21 @@ def test_a_load_ends_within_seconds_of_its_decode_service(
     assassin.join()
     assert time.monotonic() - killed_s[0] < 6
     assert children() <= before
+
+
+def failing_load(tmp_path: Path) -> None:
+    with FakeStack() as stack:
+        start = PLAN.starts(0)[0]
+        order = write_order(PLAN, start, stack.endpoints, tmp_path / "start", simulated=True)
+        run_load(order, PLAN, start, Watch(stack, stack.endpoints.router_url), python=("/bin/false",))
+
+
+def test_a_driver_that_fails_is_told_by_its_exit_code(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match="ended with exit code 1"):
+        failing_load(tmp_path)
+
+
+def test_a_driver_that_fails_on_a_full_disk_ends_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(RecordsError, match="no space left"):
+        failing_load(tmp_path)
