@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from app.engine import Ports
 from app.engine.sglang.local import Role, server_arguments
 from app.engine.sglang.served import Served, read_served, split_settings
+from app.environment import ROOT
 from app.errors import UsageError
 from tests.app.engine.sglang.wheel_flags import RELEASES, check_arguments, values
 
@@ -74,3 +75,9 @@ def test_settings_are_read_from_pairs() -> None:
 def test_settings_that_cannot_be_are_refused(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         server_arguments("single", read_served(split_settings(text)), Path("/m"), PORTS)
+
+
+def test_every_setting_stands_in_the_page_on_gpus() -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    missing = [f.name for f in fields(Served) if f.name != "model" and f"`{f.name}`" not in page]
+    assert missing == []
