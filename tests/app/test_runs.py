@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from app.compare import judge_again
+from app.compare import begin, judge_again
 from app.errors import InvalidCampaignError, RecordsError, UsageError
-from app.records import read_json, write_json
+from app.progress import Progress
+from app.records import owned, read_json, write_json
 from app.runs import RunFolder, new_run, open_run, point_latest
+from app.runtimes import Setup
 from loadtest.plan import Plan
 
 PLAN = Plan(seed=1, controls={"v1": "pinned"}, concurrencies=(1, 8), blocks=2)
@@ -95,3 +97,12 @@ def test_a_plan_of_a_later_schema_is_refused(older: RunFolder) -> None:
     write_json(older.plan_file, read_json(older.plan_file) | {"schema": 99})
     with pytest.raises(InvalidCampaignError, match="plan schema 99"):
         older.plan()
+
+
+def test_a_lab_that_finds_the_folder_taken_writes_nothing_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with owned(Path("runs/a")), pytest.raises(UsageError, match="in use by another lab"):
+        begin(PLAN, Setup(), "a", Progress(1, quiet=True))
+    assert [p.name for p in Path("runs/a").iterdir()] == [".lock"]
