@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from app.errors import InvalidCampaignError
 from app.integrity import check_belonging
 from app.records import read_json
 from app.runs import RunFolder
@@ -20,6 +21,15 @@ def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
 
     InvalidCampaignError when these are not of one campaign.
     """
+    try:
+        return _read_facts(folder, plan)
+    except (TypeError, ValueError, LookupError, AttributeError) as e:
+        raise InvalidCampaignError(
+            f"{folder.path}: manifest, gate or proofs are malformed ({type(e).__name__}: {e}); they were changed"
+        ) from e
+
+
+def _read_facts(folder: RunFolder, plan: Plan) -> Facts:
     manifest = folder.manifest()
     gate_file = folder.path / "gate.json"
     gate: Mapping[str, Any] = read_json(gate_file) if gate_file.is_file() else {}

@@ -133,9 +133,17 @@ class Plan:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:
-        """The plan a folder holds; a schema of another version is refused."""
-        if data.get("schema") != SCHEMA:
-            raise InvalidCampaignError(f"plan schema {data.get('schema')!r}; this version reads {SCHEMA}")
+        """The plan a folder holds; InvalidCampaignError for a schema of another version or fields that make no plan."""
+        if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, Mapping) else type(data).__name__
+            raise InvalidCampaignError(f"plan schema {found!r}; this version reads {SCHEMA}")
+        try:
+            return cls._of(data)
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as e:
+            raise InvalidCampaignError(f"plan.json makes no plan ({type(e).__name__}: {e}); it was changed") from e
+
+    @classmethod
+    def _of(cls, data: Mapping[str, Any]) -> Plan:
         rest = {k: v for k, v in data.items() if k not in ("lengths", "window", "concurrencies", "objectives")}
         return cls(
             concurrencies=tuple(data["concurrencies"]),

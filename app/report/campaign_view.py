@@ -14,6 +14,7 @@ from app.report.measured import Key, Measured, summarise
 from app.report.outside import read_shown, shown
 from app.runs import RunFolder
 from loadtest.cells import Cell, read_cells
+from loadtest.judge.verdict import check_verdict
 from loadtest.plan import Plan, Start
 
 T = TypeVar("T")
@@ -81,7 +82,7 @@ def read_campaign(folder: Path) -> CampaignView:
         raise InvalidCampaignError(
             f"{run.plan_file} names a variant {strange[0]!r}, which is no name; it was tampered with"
         )
-    verdict = _part(missing, partial(read_shown, run.verdict_file)) or {}
+    verdict = _part(missing, partial(_verdict, run)) or {}
     cells = _part(missing, partial(_cells, run)) or []
     return CampaignView(
         name=folder.resolve().name,
@@ -99,6 +100,12 @@ def read_campaign(folder: Path) -> CampaignView:
         missing=tuple(m.replace(f"{folder}/", "") for m in missing),
         forced=tuple(shown(run.forced())),
     )
+
+
+def _verdict(run: RunFolder) -> dict[str, Any]:
+    verdict = read_shown(run.verdict_file)
+    check_verdict(verdict)
+    return verdict
 
 
 def _part(missing: list[str], read: Callable[[], T]) -> T | None:
