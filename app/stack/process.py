@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import time
@@ -16,6 +17,8 @@ from app.errors import NotReadyError
 from loadtest.client.key import KEY_FILE, without_key
 
 PR_SET_PDEATHSIG = 1
+# The router colours its log on anything, whatever NO_COLOR says.
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # What a service may inherit: nothing that could change its behaviour unrecorded, and no proxy.
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES") + (
     # The path of the key's file, never the key.
@@ -77,12 +80,13 @@ class Service:
         return self.exit_code if wait_until(lambda: not self.running, timeout_s) else None
 
     def tail(self, lines: int = 20) -> list[str]:
-        """Last lines of the log; empty when there is none."""
+        """Last lines of the log without their colours; empty when there is none."""
         if not self.log.is_file():
             return []
         with self.log.open("rb") as log:
             log.seek(max(0, self.log.stat().st_size - 65536))
-            return without_key(log.read().decode(errors="replace"), os.environ).splitlines()[-lines:]
+            text = COLOUR.sub("", log.read().decode(errors="replace"))
+        return without_key(text, os.environ).splitlines()[-lines:]
 
     def _signal(self, sign: signal.Signals) -> bool:
         if self._process is None:

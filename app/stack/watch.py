@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 
 from app.errors import printable
 from app.probe import answers
 from app.stack import Stack
+from app.stack.process import COLOUR
 
 LOOK_EVERY_S = 0.5
 # A busy router may miss a look or two.
 ROUTER_PATIENCE_S = 4.0
 ROUTER_ANSWER_S = 2.0
 WORDS = 300
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Watch:
@@ -40,7 +39,7 @@ class Watch:
         """What ended though it should run, with its last words."""
         if not (names := self._stack.alive()):
             return ""
-        last = printable(_COLOUR.sub("", " | ".join(self._stack.tail(names[0], 2))), WORDS) or "no output"
+        last = printable(COLOUR.sub("", " | ".join(self._stack.tail(names[0], 2))), WORDS) or "no output"
         return f"{', '.join(names)} ended during the load; last words: {last}"
 
     def _unserved(self, now: float) -> str:

@@ -86,3 +86,9 @@ def test_a_service_inherits_no_proxy_and_no_secret(monkeypatch: pytest.MonkeyPat
     assert environment["A"] == "1"
     assert not {"HTTP_PROXY", "API_TOKEN"} & environment.keys()
     assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_last_lines_come_without_their_colours(tmp_path: Path) -> None:
+    service = started(tmp_path, "import time; print('\\x1b[33m WARN\\x1b[0m up', flush=True); time.sleep(60)")
+    assert service.tail() == [" WARN up"]
+    service.stop()
