@@ -74,8 +74,12 @@ def write_cells(path: Path, cells: Iterable[Cell]) -> None:
 
 def read_cells(path: Path) -> list[Cell]:
     """Reads cells.csv; RecordsError names the line that cannot be read, a torn last one too."""
-    text = path.read_text(encoding="utf-8")
-    cells = [_cell(path, number, row) for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2)]
+    try:
+        text = path.read_text(encoding="utf-8")
+        rows = list(csv.DictReader(io.StringIO(text)))
+    except (UnicodeDecodeError, csv.Error) as e:
+        raise RecordsError(f"{path}: not a table of cells ({e}); run the block again") from e
+    cells = [_cell(path, number, row) for number, row in enumerate(rows, start=2)]
     if not text.endswith("\n"):
         raise RecordsError(f"{path}:{len(cells) + 1}: not a cell (the line is torn); run the block again")
     return cells
@@ -88,5 +92,5 @@ def _cell(path: Path, number: int, row: dict[str, str]) -> Cell:
         row.setdefault("goodput_per_s", "nan")
         values = {f.name: casts[str(f.type)](row[f.name]) for f in fields(Cell) if f.name != "reasons"}
         return Cell(**values, reasons=tuple(r for r in row["reasons"].split("; ") if r))
-    except (KeyError, TypeError, ValueError) as e:
+    except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise RecordsError(f"{path}:{number}: not a cell ({e}); run the block again") from e

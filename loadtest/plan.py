@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -12,6 +14,10 @@ from typing import Any, Literal
 from app.errors import InvalidCampaignError, UsageError
 
 SCHEMA = 1
+# Beyond what a campaign could be; a slip of the pen there would take memory and time without end.
+MAX_BLOCKS = 10_000
+MAX_CONCURRENCY = 100_000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 Design = Literal["mirrored", "single"]
 
 
@@ -43,6 +49,11 @@ class WindowRules:
     batch_share: float = 0.95
     slope_alpha: float = 0.01
     max_loop_lag_ms: float = 20.0
+
+    def __post_init__(self) -> None:
+        waits = (self.settle_s, self.window_s, self.fill_timeout_s)
+        if not all(0 <= wait_s < math.inf for wait_s in waits):
+            raise UsageError(f"settle, window and fill timeout of {waits} s; each must be a number from 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +111,12 @@ class Plan:
         check_concurrencies(self.concurrencies)
         if not self.controls:
             raise UsageError("a plan needs at least one variant with a control")
-        if self.blocks < 2:
-            raise UsageError(f"blocks = {self.blocks}; an interval needs at least 2")
-        if not 0 < self.delta < 1 or not 0 < self.alpha < 1 or self.time_scale <= 0:
+        # Names become folders.
+        if strange := [name for name in self.variants if not _NAME.fullmatch(name)]:
+            raise UsageError(f"variant {strange[0]!r} is no name; letters, digits, '.', '_' and '-' make one")
+        if not 2 <= self.blocks <= MAX_BLOCKS:
+            raise UsageError(f"blocks = {self.blocks}; an interval needs at least 2, and none {MAX_BLOCKS}")
+        if not 0 < self.delta < 1 or not 0 < self.alpha < 1 or not 0 < self.time_scale < math.inf:
             raise UsageError(f"delta {self.delta}, alpha {self.alpha}, time_scale {self.time_scale}: out of range")
 
     @property
@@ -167,6 +181,8 @@ def check_concurrencies(levels: tuple[int, ...]) -> None:
         raise UsageError("no concurrency given; for example --concurrency 1,8,48,64,80,96")
     if min(levels) < 1:
         raise UsageError(f"concurrency {min(levels)} in {_listed(levels)}; each must be at least 1")
+    if max(levels) > MAX_CONCURRENCY:
+        raise UsageError(f"concurrency {max(levels)} in {_listed(levels)}; at most {MAX_CONCURRENCY}")
     if list(levels) != sorted(set(levels)):
         raise UsageError(f"concurrencies {_listed(levels)} must rise without repeats: {_listed(sorted(set(levels)))}")
 
