@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,6 +56,17 @@ def _call_faults(call: ast.Call) -> Iterator[str]:
 def test_the_source_does_nothing_unsafe_but_what_is_excepted_by_name() -> None:
     found = {(p.relative_to(ROOT).as_posix(), f) for p in FILES for f in faults(p.read_text(encoding="utf-8"))}
     assert found == ALLOWED
+
+
+def test_no_page_takes_words_as_markup() -> None:
+    pages = [*(ROOT / "app" / "report" / "templates").iterdir(), *(ROOT / "loadtest" / "webui" / "templates").iterdir()]
+    ways = (
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function",
+        r"\| *safe\b|autoescape false",
+    )
+    markup = re.compile("|".join(ways))
+    assert len(pages) >= 3
+    assert [(p.name, m[0]) for p in pages if (m := markup.search(p.read_text(encoding="utf-8")))] == []
 
 
 @pytest.mark.parametrize(

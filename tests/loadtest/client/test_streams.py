@@ -14,6 +14,7 @@ import gevent
 import pytest
 
 from app.errors import UsageError
+from loadtest.client import streams
 from loadtest.client.carrier import request_body
 from loadtest.client.framing import deframe
 from loadtest.client.recorder import reply_of
@@ -159,6 +160,17 @@ def test_split_terminal_chunk_ends_the_response(raw_server: Callable[[bytes], st
     one = exchange(url)
     run(client_of(url), one)
     assert (deframe(one.reads).data, one.error_kind) == (b"0\r\n\r\n", "")
+
+
+def test_response_without_end_is_cut_off_before_it_fills_the_memory(
+    raw_server: Callable[[bytes], str], client_of: ClientOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "LIMIT_RESPONSE_BYTES", 1_000_000)
+    url = raw_server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"5\r\nabcde\r\n" * 300_000)
+    one = exchange(url)
+    run(client_of(url), one)
+    assert one.error_kind == "too_large"
+    assert one.size < 2_000_000
 
 
 @pytest.mark.parametrize("url", ["https://x", "router:8000", "", "http://"])
