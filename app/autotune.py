@@ -174,7 +174,8 @@ class Autotune:
             raise self.unknown(f"the config {self.source.segment(element)!r} is not written out") from error
         if fields:
             raise self.unknown(f"the config {self.source.segment(element)!r} sets {', '.join(fields)}")
-        if not all(map(_is_plain, (*config.constants, *config.constants.values(), config.num_warps, config.num_stages))):
+        held = (*config.constants, *config.constants.values(), config.num_warps, config.num_stages)
+        if not all(map(_is_plain, held)):
             raise self.unknown(f"the config {self.source.segment(element)!r} holds more than numbers and names")
         return config
 
