@@ -17,14 +17,16 @@ from app.chaos.weather import Weather
 SERVICES = ("decode", "prefill", "router")
 LOADED: tuple[Phase, ...] = ("warm-up", "measuring", "stopping")
 BALLAST = "ballast"
+UNREADY = "router did not say it is ready"
+# By the watch when the router no longer answers well, or by the guards of a window.
+SPOILED = (UNREADY, "C=")
 
 
 def killed(victim: str, phase: Phase) -> Fault:
     """SIGKILL to a service or the load driver. A decode that dies between blocks is replaced anyway."""
-    named = {"between": "" if victim == "decode" else victim, "canary": "canary", "stopping": victim}
-    must_say = named.get(phase, victim) if victim != "driver" else "the load driver ended"
-    if phase == "canary":
-        must_say = ""
+    named = {"between": "" if victim == "decode" else victim, "canary": "", "stopping": victim}
+    word = named.get(phase, victim) if victim != "driver" else "the load driver ended"
+    must_say = (word,) if word else ()
     act = partial(_kill, victim=victim)
     return Fault(f"{victim} killed, {phase}", phase, act, must_say=must_say, start=0 if phase == "between" else 1)
 
@@ -43,34 +45,33 @@ def kills(long: bool) -> list[Fault]:
 
 def halted(victim: str) -> Fault:
     """SIGSTOP: the process is there and does nothing."""
-    said = "router did not say it is ready" if victim == "router" else ""
+    said = (UNREADY,) if victim == "router" else ()
     back = partial(_kill_quietly, victim=victim)
     return Fault(f"{victim} halted, measuring", "measuring", partial(_halt, victim=victim), back, must_say=said)
 
 
 def weathers(long: bool) -> list[Fault]:
     """Bad weather between load and router; short leaves out what differs in degree alone."""
-    storm = "router did not say it is ready"
     found = [
-        _weather("one stream stands still", Weather(stall=True), "C=", "warm-up"),
-        _weather("router answers 503 to everything", Weather(refuse=True), "", "measuring"),
-        _weather("rubbish instead of tokens", Weather(rubbish=True), "C=", "measuring"),
-        _weather("slow network, 200 ms and 3 % loss", Weather(delay_s=0.2, loss=0.03), "", "warm-up"),
-        _weather("connections reset", Weather(resets=0.02), "C=", "measuring"),
+        _weather("one stream stands still", Weather(stall=True), ("C=",), "warm-up"),
+        _weather("router answers 503 to everything", Weather(refuse=True), SPOILED, "measuring"),
+        _weather("rubbish instead of tokens", Weather(rubbish=True), SPOILED, "measuring"),
+        _weather("slow network, 200 ms and 3 % loss", Weather(delay_s=0.2, loss=0.03), (), "warm-up"),
+        _weather("connections reset", Weather(resets=0.02), SPOILED, "measuring"),
     ]
     if long:
         found += [
-            _weather("router answers 503 from the start", Weather(refuse=True), storm, "warm-up"),
-            _weather("narrow line, 20 kB/s", Weather(bytes_per_s=20_000), "", "warm-up"),
-            _weather("loss of 20 %", Weather(loss=0.2), "", "warm-up"),
-            _weather("rubbish for an answer to the canary", Weather(rubbish=True), "", "canary"),
+            _weather("router answers 503 from the start", Weather(refuse=True), SPOILED, "warm-up"),
+            _weather("narrow line, 20 kB/s", Weather(bytes_per_s=20_000), (), "warm-up"),
+            _weather("loss of 20 %", Weather(loss=0.2), (), "warm-up"),
+            _weather("rubbish for an answer to the canary", Weather(rubbish=True), ("answer", "canary"), "canary"),
         ]
     return found
 
 
 def wrong_model() -> Fault:
     """Decode comes up with another model name than the campaign's."""
-    return Fault("decode serves another model", "between", _serve_another, _serve_own, "served model is 'another'")
+    return Fault("decode serves another model", "between", _serve_another, _serve_own, ("served model is 'another'",))
 
 
 def out_of_descriptors(victim: str) -> Fault:
@@ -81,10 +82,10 @@ def out_of_descriptors(victim: str) -> Fault:
 
 def disk_full(folder: Path) -> Fault:
     """The campaign's file system is filled to the last byte."""
-    return Fault("disk full", "measuring", partial(_fill, folder=folder), partial(_drain, folder=folder), "space")
+    return Fault("disk full", "measuring", partial(_fill, folder=folder), partial(_drain, folder=folder), ("space",))
 
 
-def _weather(kind: str, weather: Weather, must_say: str, phase: Phase) -> Fault:
+def _weather(kind: str, weather: Weather, must_say: tuple[str, ...], phase: Phase) -> Fault:
     return Fault(kind, phase, lambda stage: stage.set_weather(weather), lambda stage: stage.set_weather(), must_say)
 
 

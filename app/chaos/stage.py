@@ -40,14 +40,14 @@ INSIDE_WINDOW = 0.3
 class Fault:
     """Something done once, at a phase of one start (0 or 1 of its block), and undone when the lab has answered.
 
-    must_say: words that a void reason or the campaign's error must hold; empty where going on unharmed is right too.
+    must_say: a void reason or the campaign's error must hold one of these; empty where going on unharmed is right too.
     """
 
     kind: str
     phase: Phase
     act: Callable[[Stage], None]
     undo: Callable[[Stage], None] = lambda stage: None
-    must_say: str = ""
+    must_say: tuple[str, ...] = ()
     start: int = 1
 
 

@@ -103,7 +103,7 @@ class Trial:
     def _judge(self, block: int, fault: Fault, stage: Stage, ended: bool, lost: int, leaked: int) -> Tried:
         fired = stage.fired.get(block)
         said = [*self._void_reasons(block), *self.errors]
-        heard = not fault.must_say or any(fault.must_say in line for line in said)
+        heard = not fault.must_say or any(word in line for word in fault.must_say for line in said)
         survived = ended and fired is not None and heard
         # What is lost or left over belongs to the campaign, not to one of its faults: it is told once.
         first = block == 1
