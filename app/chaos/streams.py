@@ -83,12 +83,12 @@ class Carried:
         return "; ".join((*parts, *self.void))
 
 
-def carry(streams: int, seconds: float, folder: Path) -> Carried:
+def carry(streams: int, seconds: float, folder: Path, output_tokens: int = OUTPUT_TOKENS) -> Carried:
     """The real driver with so many streams through the real router to a simulated engine of 5 tokens a second each."""
     variants = load_variants()
     kernels = place_kernels(variants, ["pinned"], fetch_base(), folder / "kernels")
     plan = Plan(
-        1, {"v1": "pinned"}, (streams,), 2, "single", Lengths(PROMPT_TOKENS, OUTPUT_TOKENS),
+        1, {"v1": "pinned"}, (streams,), 2, "single", Lengths(PROMPT_TOKENS, output_tokens),
         WindowRules(SETTLE_S, seconds, FILL_S, max_loop_lag_ms=1000.0),
     )  # fmt: skip
     start = next(s for s in plan.starts(0) if s.variant == "pinned")
