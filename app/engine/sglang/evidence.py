@@ -74,11 +74,10 @@ def predict(kernel: PlacedKernel, arch: int, heads: int) -> GateReport | None:
     from app.gate import check
     from app.upstream import fetch_base
 
-    if kernel.kernel is None:
-        return None
     variant = load_variants().get(kernel.variant)
-    module = variant.target.module if variant.target else None
-    report = check(variant, None, fetch_base(module=module), arch, Geometry(heads, 1))
+    if variant.target is None:
+        return None
+    report = check(variant, None, fetch_base(module=variant.target.module), arch, Geometry(heads, 1))
     if report.kernel_sha256 != kernel.sha256:
         raise ProofError(f"{kernel.variant}: its file has changed since it was put in place; begin a new campaign")
     return report

@@ -162,6 +162,16 @@ def test_the_cards_own_default_is_neither_forced_nor_selected(
     assert "SGLANG_SM120_FLASHMLA_BACKEND" not in command.env
 
 
+def test_the_cards_own_default_is_proved_by_what_was_not_called(
+    tmp_path: Path, site: Path, installed: Installation, kernels: dict[str, PlacedKernel]
+) -> None:
+    tell(site, sm120=False)
+    engine = SglangEngine(replace(SERVED, arch=90), installed, tmp_path / "engine")
+    with LocalStack(engine, tmp_path / "logs") as stack:
+        proof = check_proof(stack.proof(stack.up(kernels["flashmla"], "a")), kernels["flashmla"])
+    assert (proof.config, proof.evidence["calls"], proof.evidence["cache"]) == ("flashmla", [], [])
+
+
 def test_sm_90s_default_is_refused_on_sm_120(engine: SglangEngine, kernels: dict[str, PlacedKernel]) -> None:
     with pytest.raises(UsageError, match="does not exist on sm_120"):
         engine.decode(Ports(1, 2, 3, 4, 5), kernels["flashmla"], "a")
