@@ -86,9 +86,9 @@ def lab_task(body: Callable[..., int | None]) -> Task[Any]:
 
 
 @lab_task
-def demo(_: Context, seed: str = "", quiet: bool = False) -> None:
+def demo(_: Context, seed: str = "", quiet: bool = False) -> int:
     """A real campaign in small on the simulated engine: baseline, pinned, v1, v2; about four minutes."""
-    console.show_demo(seed, quiet)
+    return gravest(console.show_demo(seed, quiet))
 
 
 @lab_task
@@ -202,7 +202,7 @@ def compare(
     """Measures variants against their controls and judges them; --resume ID goes on, --import judges others' rows."""
     options = {k: v for k, v in locals().items() if k not in ("_", "import_")}
     if import_:
-        return gravest(console.decisions(console.judge_imported(import_, variants, delta)))
+        return gravest(console.decisions(console.judge_imported(import_, variants, delta, id)))
     return gravest(console.decisions(console.compare_from_options(**options)))
 
 

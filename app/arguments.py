@@ -65,7 +65,9 @@ def objectives(text: str) -> Objectives | None:
         return None
     limits = dict[str, float]()
     for part in names(text, "slo"):
-        name, _, value = part.partition("=")
+        name, sign, value = part.partition("=")
+        if not sign:
+            raise UsageError(f"--slo {part!r}: NAME=MILLISECONDS, for example ttft=500,tpot=50")
         if name not in ("ttft", "tpot", "e2e"):
             raise UsageError.unknown("objective", name, ("ttft", "tpot", "e2e"))
         limits[f"{name}_ms"] = number(value, "slo")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from app.facts import campaign_facts
 from app.progress import Progress, spoken
 from app.records import owned, read_json, write_json, write_text
 from app.runs import RunFolder, new_run, open_run, point_latest
-from app.runtimes import Setup, make_ready
+from app.runtimes import Setup, make_ready, require_runnable
 from app.variants import Registry, Variant, load_variants
 from loadtest.cells import write_cells
 from loadtest.importing.runs import Imported
@@ -72,6 +72,7 @@ def begin(
     plan: Plan, setup: Setup, name: str | None, progress: Progress, pause: Callable[[], bool] = lambda: False
 ) -> Outcome:
     """Runs a new campaign under this plan; pause is asked before each block and leaves the rest to `resume`."""
+    require_runnable(setup, plan, load_variants())
     folder = new_run(name)
     with owned(folder.path):
         # Another lab may have taken the name since it was found free.
@@ -96,10 +97,14 @@ def judge_again(folder: RunFolder) -> Verdict:
     return judge(plan, cells, campaign_facts(folder, plan))
 
 
-def keep_imported(folder: RunFolder, imported: Imported) -> Outcome:
-    """Keeps and judges cells that another load driver measured; the folder has no rows and no proof, and says so."""
+def keep_imported(folder: RunFolder, imported: Imported, variants: Mapping[str, Any]) -> Outcome:
+    """Keeps and judges cells that another load driver measured; the folder has no rows and no proof, and says so.
+
+    variants: each variant's record as the manifest keeps it.
+    """
     folder.keep_plan(imported.plan)
     manifest = {"simulated": imported.facts.simulated, "imported": True, "notes": list(imported.facts.notes)}
+    manifest |= {"variants": dict(variants)}
     folder.keep_manifest(manifest)
     write_cells(folder.cells_file, imported.cells)
     verdict = judge(imported.plan, imported.cells, imported.facts)
@@ -133,8 +138,11 @@ def _against(registry: Registry, variants: Sequence[str], control: str) -> dict[
 
 def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[], bool]) -> Outcome:
     plan, registry = folder.plan(), load_variants()
-    progress.step("the load client is played every shape of stream")
-    require_conformance(folder)
+    if all(folder.block_record(block) is not None for block in range(plan.blocks)):
+        progress.say("every block is measured; judging the rows again")
+    else:
+        progress.step("the load client is played every shape of stream")
+        require_conformance(folder)
     kernels, stack = make_ready(setup, plan, registry, folder.path, progress.step)
     records = {v: variant_record(registry.get(v)) for v in plan.variants}
     campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause))

@@ -25,7 +25,7 @@ from app.runs import RUNS, RunFolder, new_run, open_run
 from app.runtimes import Setup, setup_of
 from app.upstream import fetch_base
 from app.variants import TABLE_COLUMNS, load_variants, table_rows
-from loadtest.importing.runs import import_campaign
+from loadtest.importing.runs import import_campaign, named_variants
 from loadtest.judge import calibration_report
 from loadtest.plan import Lengths, Plan, WindowRules
 
@@ -33,8 +33,11 @@ SCHEMA = 1
 WIDE = 200
 
 
-def show_demo(seed: str, quiet: bool) -> None:
-    """Runs the demo and prints its tables, the path of its report and what a full campaign would take."""
+def show_demo(seed: str, quiet: bool) -> list[str]:
+    """Runs the demo and prints its tables, the path of its report and what a full campaign would take.
+
+    Gives "invalid" where the machine let no variant be judged; every other decision is what a demo is to show.
+    """
     plan = demo.demo_plan(arguments.integer(seed, "seed"))
     with _progress(plan, quiet) as progress:
         outcome = compare.begin(plan, Setup(), None, progress)
@@ -42,6 +45,8 @@ def show_demo(seed: str, quiet: bool) -> None:
     record_campaign(outcome.folder.path, RUNS / LEDGER)
     show_campaign_folder(outcome.folder)
     print(compare.full_campaign_note())
+    found = decisions(outcome)
+    return ["invalid"] if set(found) == {"invalid"} else []
 
 
 def show_variants(as_json: bool) -> None:
@@ -62,7 +67,11 @@ def show_diff(variant: str, release: str) -> None:
     found = load_variants().get(variant)
     base = fetch_base(release or None, module=found.target.module if found.target else None)
     patched = patch_kernel(base, found)
-    text = (patched.edits if found.change.file else patched.diff) or f"{variant} leaves {base.relative_path} as it is\n"
+    text = patched.edits if found.change.file else patched.diff
+    if found.change.file:
+        whole = f"# {variant} replaces the whole of {base.relative_path} by {found.change.file}"
+        text = f"{whole}{', in which it changes:' if text else ', as that file stands'}\n{text}"
+    text = text or f"{variant} leaves {base.relative_path} as it is\n"
     console = Console()
     if console.is_terminal:
         console.print(Syntax(text, "diff"))
@@ -120,12 +129,18 @@ def compare_from_options(
     return outcome
 
 
-def judge_imported(folder: str, variants: str, delta: str) -> compare.Outcome:
-    """Judges what another load driver measured, as import.csv in that folder declares it, and prints the outcome."""
-    controls = load_variants().with_controls(arguments.names(variants, "variants"))
-    found = import_campaign(Path(folder), controls, delta=arguments.number(delta, "delta"))
-    run = new_run(None)
-    outcome = compare.keep_imported(run, found)
+def judge_imported(folder: str, variants: str, delta: str, name: str) -> compare.Outcome:
+    """Judges what another load driver measured, as import.csv in that folder declares it, and prints the outcome.
+
+    variants: as given, else those that import.csv names.
+    """
+    registry = load_variants()
+    names = arguments.names(variants, "variants") if variants else named_variants(Path(folder))
+    found = import_campaign(Path(folder), registry.with_controls(names), delta=arguments.number(delta, "delta"))
+    run = new_run(name or None)
+    outcome = compare.keep_imported(
+        run, found, {v: compare.variant_record(registry.get(v)) for v in found.plan.variants}
+    )
     show_campaign_folder(run)
     return outcome
 

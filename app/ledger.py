@@ -73,6 +73,8 @@ def _facts(view: CampaignView) -> Iterator[str]:
     yield f"- Basis: {conclusions.basis(view)}"
     yield f"- Work: {lengths.prompt_tokens} tokens in, {lengths.output_tokens} out; plan {view.plan.sha256()[:16]}"
     yield f"- Conditions: {escaped(conclusions.conditions(view))}"
+    if own := conclusions.own_calibration(view):
+        yield f"- Calibration: {escaped(own)}"
     yield from (f"- Warning: {escaped(line)}" for line in conclusions.warnings(view))
     yield from (f"- Void: {escaped(line)}" for line in conclusions.void_blocks(view))
 

@@ -22,7 +22,8 @@ def pilot_of(campaign: str, sd: str, concurrency: str, design: str) -> Pilot:
         return Pilot(arguments.design(design), dict.fromkeys(levels, share), None, f"sd of {sd} % as given")
     folder = open_run(campaign)
     plan = folder.plan()
-    return Pilot.from_campaign(plan, finished_cells(folder, plan), f"campaign {folder.path.name}")
+    mark = " (SIMULATED)" if folder.manifest().get("simulated", True) else ""
+    return Pilot.from_campaign(plan, finished_cells(folder, plan), f"campaign {folder.path.name}{mark}")
 
 
 def pace(start_s: float, level_s: float) -> Pace:

@@ -65,7 +65,10 @@ def _setting_rows(text: str) -> Iterator[tuple[str, str]]:
 def _exits(exits: Exits) -> Iterator[str]:
     by_error, by_decision, interrupted = exits
     yield "## Exit codes\n"
-    rows = [("0", "done, or every variant accepted")]
+    rows = [
+        ("0", "done, or every variant accepted"),
+        ("1", "the command line itself: no such task or option, or one is missing"),
+    ]
     rows += [(str(code), f"`{kind.__name__}`: {_sentence(kind)}") for kind, code in by_error]
     rows += [(str(code), f"decision `{decision}`") for decision, code in by_decision.items() if code]
     rows.append((str(interrupted), "interrupted by the user"))

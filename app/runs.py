@@ -121,6 +121,8 @@ def open_run(name: str = "latest", runs: Path = RUNS) -> RunFolder:
     """The folder of a campaign that exists."""
     folder = RunFolder((runs / _checked(name)).resolve())
     if not folder.plan_file.is_file():
+        if name == "latest":
+            raise UsageError(f"no campaign has ended yet in {runs}/; run ./lab demo, or name one by its id")
         known = [p.parent.name for p in runs.glob("*/plan.json") if p.parent.name != "latest"]
         raise UsageError.unknown("campaign", name, known)
     return folder

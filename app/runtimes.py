@@ -53,6 +53,35 @@ def setup_of(runtime: str, engine: str, calibration: str, model: str, server: st
     return Setup(runtime=runtime, engine=engine, calibration=calibration or None, server=texts, **release)
 
 
+def require_runnable(setup: Setup, plan: Plan, registry: Registry) -> None:
+    """Refuses, before anything is made, what could not run: a config without timing, no daemon, no interpreter."""
+    if setup.runtime == "docker":
+        from app.daemon import connect
+
+        connect()
+    elif setup.engine == "sglang":
+        from app.engine.sglang.installation import find_installation
+
+        find_installation(setup.release)
+    else:
+        _require_timings(setup, plan, registry)
+
+
+def _require_timings(setup: Setup, plan: Plan, registry: Registry) -> None:
+    from app.engine.sim.calibration import read_calibration
+
+    calibration = read_calibration(_calibration(setup))
+    for variant in map(registry.get, plan.variants):
+        if variant.selector == "triton" and variant.change.configs:
+            calibration.survivors([str(config) for config in variant.change.configs])
+
+
+def _calibration(setup: Setup) -> Path:
+    from app.engine.sim.engine import CALIBRATION
+
+    return CALIBRATION if setup.calibration is None else Path(setup.calibration)
+
+
 def make_ready(
     setup: Setup, plan: Plan, registry: Registry, folder: Path, say: Callable[[str], None]
 ) -> tuple[dict[str, PlacedKernel], Stack]:
@@ -90,12 +119,12 @@ def _docker(
 
 
 def _engine(setup: Setup, plan: Plan, folder: Path) -> Engine:
-    from app.engine.sim.engine import CALIBRATION, SimEngine
+    from app.engine.sim.engine import SimEngine
 
     if setup.engine == "sglang":
         return _sglang(setup, plan, folder)
-    calibration = CALIBRATION if setup.calibration is None else Path(setup.calibration)
-    return SimEngine(seed=plan.seed, time_scale=plan.time_scale, calibration=calibration, key_file=key_file(os.environ))
+    key = key_file(os.environ)
+    return SimEngine(seed=plan.seed, time_scale=plan.time_scale, calibration=_calibration(setup), key_file=key)
 
 
 def _sglang(setup: Setup, plan: Plan, folder: Path) -> Engine:

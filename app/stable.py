@@ -119,6 +119,8 @@ def promote(
     A forced promotion needs a reason. It leaves its trace in the history, the ledger, the folder of the campaign that
     it goes against, and the labels of the image that becomes stable, whose layers stay as they were.
     """
+    if force and not reason.strip():
+        raise UsageError("--force needs --reason, which is kept in the ledger")
     identity = built_identity(settings, variant, engine)
     rulings = list(rulings_on(identity, runs))
     accepted = next((r for r in reversed(rulings) if r.decision == "accept"), None)
@@ -128,8 +130,6 @@ def promote(
     if accepted is None and not force:
         found = ", ".join(f"{r.campaign}: {r.decision}" for r in rulings) or "no campaign measured this kernel"
         raise UsageError(f"{variant} has no accepting verdict on kernel {identity.digest} ({found}); compare it first")
-    if accepted is None and not reason.strip():
-        raise UsageError("--force needs --reason, which is kept in the ledger")
     at = datetime.now(UTC)
     if accepted is not None:
         tag, campaign, decision = tags_of(settings, identity)[1], accepted.campaign, accepted.decision

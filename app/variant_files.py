@@ -47,7 +47,7 @@ def read_variant(path: Path, root: Path) -> ParsedVariant:
     if "change" in keys and target is None:
         raise keys["change"].refusal(f"selector {selector!r} does not run the kernel file, so a change does nothing")
     if prediction and control is None:
-        raise keys["prediction"].refusal("is against a control, and none is named")
+        raise keys["prediction"].refusal("is against a control, and none is named; add control: NAME, or leave it out")
     variant = Variant(
         name=name,
         control=_name(control) if control else None,

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from app.errors import UsageError, VariantError
+
+if TYPE_CHECKING:
+    from app.variant_files import ParsedVariant
 
 ROOT = Path(__file__).resolve().parent.parent
 VARIANTS = ROOT / "kernels" / "variants"
@@ -129,11 +132,16 @@ def load_variants(folder: Path = VARIANTS, root: Path = ROOT) -> Registry:
     parsed = [read_variant(path, root) for path in files]
     if not parsed:
         raise VariantError(folder, None, "holds no variant (*.yaml)")
-    variants: dict[str, Variant] = {}
+    by_name: dict[str, ParsedVariant] = {}
     for item in parsed:
-        if twin := variants.get(item.variant.name):
-            raise item.name.refusal(f"{item.variant.name!r} is already the name of {twin.path}")
-        variants[item.variant.name] = item.variant
+        if twin := by_name.get(item.variant.name):
+            # Of two, the one that does not bear its file's name is the copy that was not renamed.
+            copy, first = (twin, item) if item.variant.path.stem == item.variant.name else (item, twin)
+            raise copy.name.refusal(
+                f"{copy.variant.name!r} is already the name of {first.variant.path}; choose another"
+            )
+        by_name[item.variant.name] = item
+    variants = {name: item.variant for name, item in by_name.items()}
     for item in parsed:
         if item.control:
             if item.variant.control not in variants:

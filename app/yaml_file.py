@@ -34,7 +34,7 @@ class Entry:
 
     def refusal(self, what: str) -> VariantError:
         """The error to raise about this value."""
-        return VariantError(self.path, self.line, f"{self.label}: {what}")
+        return VariantError(self.path, self.line, f"{self.label}: {what}" if self.label else what)
 
     def mapping(self, required: Collection[str], optional: Collection[str] = ()) -> Mapping[str, Entry]:
         """The values of a mapping that has all required keys and no key outside both lists."""
@@ -156,7 +156,7 @@ def read_yaml(path: Path, shown_as: Path | None = None) -> Entry:
         raise VariantError(shown, mark.line + 1 if mark else None, f"is not YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise VariantError(shown, None, f"is not YAML: {' '.join(str(error).split())}") from error
-    return Entry(shown, node, "file")
+    return Entry(shown, node, "")
 
 
 def _check_events(path: Path, text: str) -> None:

@@ -153,6 +153,8 @@ class Plan:
             raise InvalidCampaignError(f"plan schema {found!r}; this version reads {SCHEMA}")
         try:
             return cls._of(data)
+        except UsageError as e:
+            raise InvalidCampaignError(f"plan.json makes no plan ({e}); it was changed") from e
         except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as e:
             raise InvalidCampaignError(f"plan.json makes no plan ({type(e).__name__}: {e}); it was changed") from e
 

@@ -47,6 +47,8 @@ def test_a_campaign_ends_with_the_code_of_its_gravest_decision(decisions: list[s
         (("compare", "--variants", "v1", "--concurrency", "8,1"), 2, "must rise without repeats: 1,8"),
         (("compare", "--variants", "v1", "--concurrency", ","), 2, "no concurrency given"),
         (("compare", "--variants", ""), 2, "no variants given"),
+        (("compare", "--variants", "v1", "--slo", "ttft:500"), 2, "for example ttft=500"),
+        (("compare", "--import", "nowhere"), 6, "import.csv is missing"),
         (("compare", "--variants", "v1,v1"), 2, "a name is given twice"),
         (("compare", "--variants", "v1", "--blocks", "1"), 2, "at least 2"),
         (("compare", "--variants", "v1", "--runtime", "podman"), 2, "known: docker, local"),

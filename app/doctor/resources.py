@@ -6,7 +6,7 @@ import os
 import re
 import resource
 
-from app.doctor.finding import Finding, fail, ok, warn
+from app.doctor.finding import Finding, fail, ok, skipped, warn
 from app.doctor.host import GIB, Host
 
 RUNS_NEED_GIB = 1
@@ -18,6 +18,8 @@ CONTAINER_OPEN_FILES = 1_048_576
 WANTED_SHM_GIB = 16
 MEMORY_GIB = {"sim": 2, "sglang": 64}
 CLIENT_CPUS = 4
+# Load average per CPU up to which other work leaves the client in peace.
+IDLE_SHARE = 0.5
 SIM_CPUS = 2
 _UNITS = {"": 1, "b": 1, "k": 1024, "m": 1024**2, "g": GIB, "t": 1024 * GIB}
 
@@ -86,6 +88,18 @@ def processors(host: Host) -> Finding:
         )
         return warn(f"{here:g} CPUs, {wanted} are wanted", remedy)
     return ok(f"{here:g} CPUs, {wanted} wanted")
+
+
+def load(host: Host) -> Finding:
+    """Whether other work keeps the CPUs busy: it makes the load client late and voids blocks."""
+    words = host.read("proc/loadavg").split()
+    if not words:
+        return skipped("no /proc/loadavg here", "look with uptime that nothing else keeps the CPUs busy")
+    average, have = float(words[0]), cpus(host)
+    found = f"load average {average:.1f} on {have:g} CPUs"
+    if average > IDLE_SHARE * have:
+        return warn(found, "end other work, and run one campaign at a time: a late client voids its blocks")
+    return ok(found)
 
 
 def cpus(host: Host) -> float:

@@ -56,6 +56,11 @@ class CampaignView:
         return bool(self.manifest.get("simulated", self.verdict.get("simulated", True)))
 
     @property
+    def imported(self) -> bool:
+        """Whether another load driver measured it: no rows, no proof, no conditions of our own."""
+        return bool(self.manifest.get("imported", False))
+
+    @property
     def variants(self) -> tuple[str, ...]:
         """Every variant that was started, controls first."""
         return self.plan.variants
@@ -78,22 +83,19 @@ def read_campaign(folder: Path) -> CampaignView:
     """Reads a run folder; only the plan must be there (RecordsError, InvalidCampaignError)."""
     run, missing = RunFolder(folder), list[str]()
     plan = run.plan()
-    if strange := [name for name in plan.variants if not name.isprintable()]:
-        raise InvalidCampaignError(
-            f"{run.plan_file} names a variant {strange[0]!r}, which is no name; it was tampered with"
-        )
+    manifest = _part(missing, partial(read_shown, run.manifest_file)) or {}
     verdict = _part(missing, partial(_verdict, run)) or {}
     cells = _part(missing, partial(_cells, run)) or []
     return CampaignView(
         name=folder.resolve().name,
         folder=folder,
         plan=plan,
-        manifest=_part(missing, partial(read_shown, run.manifest_file)) or {},
+        manifest=manifest,
         verdict=verdict,
         judged=_part(missing, partial(judged_variants, verdict)) or () if verdict else (),
         cells=tuple(cells),
         measured=summarise(cells, _void_arms(plan, verdict)),
-        starts=tuple(_starts(run, plan, missing)),
+        starts=tuple(_starts(run, plan, missing, bool(manifest.get("imported")))),
         blocks=_part(missing, partial(_block_records, run, plan)) or (),
         redone=tuple(shown(_part(missing, run.void_attempts) or ())),
         gate=_gate(folder, missing),
@@ -143,9 +145,10 @@ def _block_records(run: RunFolder, plan: Plan) -> tuple[Mapping[str, Any], ...]:
     return tuple(shown(r) for r in map(run.block_record, range(plan.blocks)) if r is not None)
 
 
-def _starts(run: RunFolder, plan: Plan, missing: list[str]) -> Iterator[StartRecord]:
+def _starts(run: RunFolder, plan: Plan, missing: list[str], imported: bool) -> Iterator[StartRecord]:
     there = [block for block in range(plan.blocks) if run.block(block).is_dir()]
-    missing += [f"{run.block(block)} is not there" for block in range(plan.blocks) if block not in there]
+    if not imported:
+        missing += [f"{run.block(block)} is not there" for block in range(plan.blocks) if block not in there]
     for start in (s for block in there for s in plan.starts(block)):
         folder = run.start(start)
         if not folder.is_dir():

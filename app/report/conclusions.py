@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.engine.sim.engine import CALIBRATION
 from app.report.campaign_view import CampaignView
 from app.report.judged import Judged, Level
 from app.report.predictions import Prediction
@@ -13,6 +15,7 @@ from app.report.wording import counted, interval, listed, number, predicted_rang
 
 # "start-01-v2 C=96: decode queues": where, then what.
 _PLACED = re.compile(r"([^:]*C=\d+|start-\d+-[^:]*): (.*)", re.DOTALL)
+_BUSY = ("client late", "client saturated", "late reads", "requests in flight on average")
 _NUMBERS = re.compile(r"\d+(\.\d+)?")
 DECISIONS = {
     "accept": "accepted",
@@ -69,7 +72,8 @@ def warnings(view: CampaignView) -> tuple[str, ...]:
         f"({entry['decision']}): {entry['reason']}"
         for entry in view.forced
     )
-    return (*told, *forced)
+    own = own_calibration(view)
+    return (*((f"calibration: {own}",) if own else ()), *told, *forced, *filter(None, (busy_machine(view),)))
 
 
 def redone(view: CampaignView) -> tuple[str, ...]:
@@ -176,6 +180,30 @@ def hypothesis_outcome(predictions: Iterable[Prediction]) -> str:
     if not outcomes:
         return "no prediction"
     return "refuted" if "refuted" in outcomes else "held" if outcomes == {"held"} else "open"
+
+
+def own_calibration(view: CampaignView) -> str:
+    """Says that the simulated engine kept time by another file than the shipped one; empty when it did not."""
+    digest = view.manifest.get("stack", {}).get("calibration")
+    if not digest or digest == hashlib.sha256(CALIBRATION.read_bytes()).hexdigest():
+        return ""
+    return (
+        f"not the one shipped with this version but one with SHA-256 {digest[:16]}: the effect is what that file says"
+    )
+
+
+def busy_machine(view: CampaignView) -> str:
+    """What to do where the machine itself spoiled blocks; empty where none was spoiled that way."""
+    spoiled = [r for reasons in view.void_blocks.values() for r in reasons] + [
+        r for d in view.redone for r in d["void"]
+    ]
+    late = sum(any(word in reason for word in _BUSY) for reason in spoiled)
+    if not late:
+        return ""
+    return (
+        f"this machine was too busy for the load client ({late} findings such as a late client, glued reads, empty "
+        "slots): end other work or lower --time-scale, and measure again; it says nothing of the variants"
+    )
 
 
 def conditions(view: CampaignView) -> str:

@@ -22,6 +22,8 @@ def _origins(view: CampaignView) -> Iterator[tuple[str, str]]:
         )
         yield "reported", "what the calibration takes from the reference campaign; the file names each number's source"
         yield "measured", "the client, the router, the clock and the processes: these are real, on this host"
+    elif view.imported:
+        yield "imported", "every rate, latency and effect: as another load driver's files and import.csv declare them"
     else:
         yield "measured", f"every rate, latency and effect, on {_cards(view)}"
     if view.gate:
@@ -51,9 +53,10 @@ def _limits(view: CampaignView) -> Iterator[str]:
         "Latency that users of an open service would see. Every client waits for its answer before it asks again, so a "
         "stall delays the requests that would have shown it; throughput and time per token are unharmed."
     )
+    same = "" if view.imported else ", the same list for every variant of a block"
     yield (
         f"Other lengths and prompts than these: {plan.lengths.prompt_tokens} tokens in, {plan.lengths.output_tokens} "
-        "out, the same list for every variant of a block."
+        f"out{same}."
     )
     yield "Other models, cards, hosts or days than those under Conditions: one host is one draw."
     if seen := [v.mde_pct for j in view.judged for v in j.levels if v.mde_pct is not None]:

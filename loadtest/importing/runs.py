@@ -109,8 +109,18 @@ def foreign_cell(run: ForeignRun, block: int, start: int, variant: str) -> Cell:
     )
 
 
+def named_variants(folder: Path) -> tuple[str, ...]:
+    """The variants that import.csv names, in its order; RecordsError when it cannot be read."""
+    return tuple(dict.fromkeys(row["variant"] for row in _table_rows(folder / TABLE) if row["variant"]))
+
+
 def _entries(folder: Path) -> list[_Entry]:
     table = folder / TABLE
+    rows = _table_rows(table)
+    return [entry for number, row in enumerate(rows, start=2) for entry in _of_row(folder, table, number, row)]
+
+
+def _table_rows(table: Path) -> list[dict[str, str]]:
     if not table.is_file():
         raise RecordsError(
             f"{table} is missing: a load driver's results do not say which block and start they measured; "
@@ -125,7 +135,7 @@ def _entries(folder: Path) -> list[_Entry]:
         raise RecordsError(f"{table} has more than {MAX_ROWS} rows")
     if not rows or any(set(COLUMNS) - set(r) for r in rows):
         raise RecordsError(f"{table} needs the columns {', '.join(COLUMNS)} and a row a file")
-    return [entry for number, row in enumerate(rows, start=2) for entry in _of_row(folder, table, number, row)]
+    return rows
 
 
 def _of_row(folder: Path, table: Path, number: int, row: Mapping[str, str]) -> list[_Entry]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,9 @@ from app.errors import NotReadyError, UsageError
 from app.facts import campaign_facts
 from app.records import write_json
 from app.runs import RunFolder
-from app.runtimes import make_ready, setup_of
+from app.runtimes import Setup, make_ready, require_runnable, setup_of
 from app.stack.local import LocalStack
-from app.variants import load_variants
+from app.variants import Change, KernelConfig, Registry, load_variants
 from loadtest.plan import Plan
 from tests.app.engine.sglang.standin import make_standin
 
@@ -30,6 +31,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_json(tmp_path / "home" / "installation.json", told)
     monkeypatch.setenv("SGLANG_HOME", str(tmp_path / "home"))
     return tmp_path
+
+
+def test_a_config_without_a_timing_is_refused_before_anything_starts() -> None:
+    registry = load_variants()
+    odd = replace(registry.get("v1"), change=Change(configs=(KernelConfig({"BLOCK_T": 16}, 2, 2),)))
+    with pytest.raises(UsageError, match=r"no timing for \(16,2,2\).*--calibration"):
+        require_runnable(Setup(), plan(), Registry({**registry.variants, "v1": odd}))
+    require_runnable(Setup(), plan(), registry)
+
+
+def test_sglang_that_is_not_there_is_missed_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SGLANG_PYTHON", "/nowhere/python")
+    with pytest.raises(NotReadyError):
+        require_runnable(setup_of("local", "sglang", "", "dummy-dsv4", SERVER), plan(), load_variants())
 
 
 def test_a_campaign_on_sglang_itself_has_its_stack_and_a_kernel_for_each_variant(home: Path) -> None:

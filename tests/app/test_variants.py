@@ -47,6 +47,12 @@ def test_v3_puts_the_batch_into_the_key() -> None:
     assert load_variants().get("v3").change.key == ("topk_rounded", "batch_rounded")
 
 
+def test_a_copy_that_kept_its_first_name_is_the_one_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, mine=PINNED, pinned=PINNED)
+    with pytest.raises(VariantError, match=r"mine.yaml:1: name: 'pinned' is already the name of .*pinned.yaml; choose"):
+        load_variants(folder)
+
+
 def test_a_name_used_twice_is_refused_naming_both_files(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, a=PINNED, b=PINNED)
     with pytest.raises(VariantError, match=r"b.yaml:1: name: 'pinned' is already the name of a.yaml"):

@@ -138,7 +138,10 @@ class Calibration:
     def _effect(self, choice: str) -> Curve:
         if choice not in self.effects:
             known = ", ".join(self.effects)
-            raise UsageError(f"{self.path} has no timing for {choice}; known: {known}; add it with its source")
+            raise UsageError(
+                f"{self.path.name} has no timing for {choice}; known: {known}. To simulate it, copy {self.path}, add "
+                "what you suppose with its source, and give the copy by --calibration: it finds what you put in"
+            )
         return self.effects[choice]
 
 

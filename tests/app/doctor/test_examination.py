@@ -26,7 +26,18 @@ def test_every_check_has_a_name_of_its_own() -> None:
 def test_what_the_simulated_engine_on_processes_needs_asks_no_other_program(tmp_path: Path) -> None:
     findings = examine(machine(tmp_path, engine="sim"))
     looked = {name for name, finding in findings.items() if "does not need it" not in finding.found}
-    assert looked == {"python", "environment", "locks", "wheel", "triton", "runs", "memory", "cpus", "open files"}
+    assert looked == {
+        "python",
+        "environment",
+        "locks",
+        "wheel",
+        "triton",
+        "runs",
+        "memory",
+        "cpus",
+        "load",
+        "open files",
+    }
 
 
 def test_a_bare_machine_fails_where_the_real_engine_stands_and_skips_what_hangs_on_it(tmp_path: Path) -> None:

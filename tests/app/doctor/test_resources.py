@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.doctor.resources import cpus, memory, open_files, processors, runs_disk, shared_memory, size_bytes
+from app.doctor.resources import cpus, load, memory, open_files, processors, runs_disk, shared_memory, size_bytes
 from tests.app.doctor.machine import machine, put
 
 GIB_IN_KB = 1024**2
@@ -54,6 +54,12 @@ def test_open_files_suffice_for_client_and_containers(
     put(tmp_path, "proc/sys/fs/nr_open", nr_open)
     finding = open_files(machine(tmp_path))
     assert (finding.status, remedy in finding.remedy) == (status, True)
+
+
+@pytest.mark.parametrize(("average", "status"), [("0.10", "ok"), ("64.00", "warn"), ("", "skipped")])
+def test_other_work_on_the_cpus_is_warned_of(tmp_path: Path, average: str, status: str) -> None:
+    put(tmp_path, "proc/loadavg", f"{average} 1.0 1.0 1/2 3\n" if average else "")
+    assert load(machine(tmp_path)).status == status
 
 
 @pytest.mark.parametrize(("engine", "gib", "status"), [("sim", 1, "warn"), ("sim", 8, "ok"), ("sglang", 8, "warn")])

@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import InvalidCampaignError, RecordsError
 from loadtest.importing.foreign import ForeignRequest, ForeignRun, read_runs, usual_in_flight
-from loadtest.importing.runs import foreign_cell, import_campaign
+from loadtest.importing.runs import foreign_cell, import_campaign, named_variants
 from loadtest.judge.verdict import judge
 
 TOKENS = 64
@@ -273,3 +273,10 @@ def write_table(folder: Path, rows: list[dict[str, str]]) -> None:
         writer = csv.DictWriter(out, rows[0] if rows else ["block", "start", "variant", "file"])
         writer.writeheader()
         writer.writerows(rows)
+
+
+def test_the_table_itself_says_which_variants_there_are(tmp_path: Path) -> None:
+    (tmp_path / "import.csv").write_text("block,start,variant,file\n0,0,pinned,a\n0,1,v1,b\n1,0,v1,c\n")
+    assert named_variants(tmp_path) == ("pinned", "v1")
+    with pytest.raises(RecordsError, match=r"import\.csv is missing"):
+        named_variants(tmp_path / "nowhere")
