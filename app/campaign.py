@@ -71,7 +71,7 @@ def run(campaign: Campaign) -> list[Cell]:
         folder.keep_manifest(campaign.manifest())
         try:
             for block in range(campaign.plan.blocks):
-                if (why := _unsettled(folder.block_record(block))) is not None:
+                if (why := unsettled(folder.block_record(block))) is not None:
                     if campaign.pause():
                         break
                     folder.set_aside(block, why)
@@ -95,7 +95,8 @@ def finished_cells(folder: RunFolder, plan: Plan) -> Iterator[Cell]:
                 yield from read_cells(path) if path.is_file() else void_cells(start, record["void"])
 
 
-def _unsettled(record: Mapping[str, Any] | None) -> str | None:
+def unsettled(record: Mapping[str, Any] | None) -> str | None:
+    """Why a block with this record is still to be measured; None when the record is its last word."""
     # A lab that was killed between a void attempt and the next leaves a record that is not the block's last word.
     if record is None:
         return "unfinished"

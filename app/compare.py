@@ -138,7 +138,7 @@ def _against(registry: Registry, variants: Sequence[str], control: str) -> dict[
 
 def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[], bool]) -> Outcome:
     plan, registry = folder.plan(), load_variants()
-    if all(folder.block_record(block) is not None for block in range(plan.blocks)):
+    if all(campaigns.unsettled(folder.block_record(block)) is None for block in range(plan.blocks)):
         progress.say("every block is measured; judging the rows again")
     else:
         progress.step("the load client is played every shape of stream")

@@ -167,7 +167,14 @@ def pack(archive: Path, root: Path, files: list[Path]) -> None:
 
 
 def restore(archive: Path, runs: Path = RUNS) -> None:
-    """Unpacks an earlier sitting's state; UsageError when a campaign of it is here already."""
+    """Unpacks an earlier sitting's state; UsageError when it cannot be read or a campaign of it is here already."""
+    try:
+        _unpack(archive, runs)
+    except (OSError, tarfile.TarError) as e:
+        raise UsageError(f"--state {archive} could not be unpacked ({e}); name the state.tar.gz of a sitting") from e
+
+
+def _unpack(archive: Path, runs: Path) -> None:
     with tarfile.open(archive) as tar:
         here = {name.partition("/")[0] for name in tar.getnames() if (runs / name.partition("/")[0]).exists()}
         if here:

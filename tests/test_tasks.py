@@ -71,3 +71,10 @@ def test_the_list_of_tasks_answers_quickly() -> None:
 
     # The best of several: other work on the machine can only slow a try down.
     assert min(listed_s() for _ in range(8)) < 0.3
+
+
+def test_a_diff_says_which_file_a_whole_replacement_takes_the_place_of() -> None:
+    ended = lab("diff", "--variant", "v2")
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("# v2 replaces the whole of ")
+    assert " by kernels/sparse_mla_decode.py, in which it changes:" in ended.stdout

@@ -193,10 +193,8 @@ def own_calibration(view: CampaignView) -> str:
 
 
 def busy_machine(view: CampaignView) -> str:
-    """What to do where the machine itself spoiled blocks; empty where none was spoiled that way."""
-    spoiled = [r for reasons in view.void_blocks.values() for r in reasons] + [
-        r for d in view.redone for r in d["void"]
-    ]
+    """What to do where the machine itself spoiled blocks for good; empty where none was, or a repeat was sound."""
+    spoiled = [r for reasons in view.void_blocks.values() for r in reasons]
     late = sum(any(word in reason for word in _BUSY) for reason in spoiled)
     if not late:
         return ""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from app.proof import Proof
     from app.stack import Endpoints
 
-# The one release whose forced path was ever run; the branch is taken by another name in 0.5.23.
+# The one release whose branch the hooks know; 0.5.23 takes it by another name.
 FORCEABLE = ("0.5.17",)
 OWN_ARCH = 120
 FLASHMLA_ARCH = 90

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 
 import pytest
 
+from app.engine.sim.engine import CALIBRATION
 from app.report import conclusions
 from app.report.campaign_view import CampaignView
 
@@ -59,3 +61,18 @@ def test_two_modes_are_told_with_their_shares(view: CampaignView) -> None:
     modes = {"gap_pct": -7.0, "variant_slow": 3, "variant_runs": 8, "control_slow": 0, "control_runs": 8}
     (line,) = conclusions.doubts(replace(judged, levels=(replace(judged.levels[0], modes=modes),)))
     assert line == "C=1: two modes 7.0 % apart, slow runs 3 of 8 (v1) and 0 of 8 (pinned)"
+
+
+def test_a_machine_that_was_too_busy_is_named_with_what_to_do_and_a_sound_repeat_is_not(view: CampaignView) -> None:
+    (told,) = conclusions.warnings(with_void(view, "v1 start 0 C=8: client late, loop lag p99 31 ms (limit 20)"))
+    assert "end other work or lower --time-scale" in told
+    assert conclusions.warnings(with_void(view, "v1 start 0 C=8: decode ended")) == ()
+    repeated = {"block": 1, "attempt": 1, "void": ["v1 start 0 C=8: client late, loop lag p99 31 ms (limit 20)"]}
+    assert conclusions.warnings(replace(view, redone=(repeated,))) == ()
+
+
+def test_a_calibration_of_ones_own_is_told_above_every_figure(view: CampaignView) -> None:
+    own = replace(view, manifest={**view.manifest, "stack": {"calibration": "ab" * 32}})
+    assert any("the effect is what that file says" in line for line in conclusions.warnings(own))
+    shipped = hashlib.sha256(CALIBRATION.read_bytes()).hexdigest()
+    assert not conclusions.own_calibration(replace(view, manifest={"stack": {"calibration": shipped}}))
