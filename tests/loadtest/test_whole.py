@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from collections.abc import Iterator
@@ -18,18 +19,20 @@ def write(path: Path, data: bytes) -> None:
         out.write(data)
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def narrow() -> Iterator[None]:
-    """No file may grow beyond 4096 bytes."""
+    """No file may grow beyond 4096 bytes, for as short as can be: the log that the tests print to is a file too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_file_that_outgrows_its_disk_keeps_the_old_one_and_says_so(tmp_path: Path, narrow: None) -> None:
+def test_a_file_that_outgrows_its_disk_keeps_the_old_one_and_says_so(tmp_path: Path) -> None:
     write(tmp_path / "a", b"old")
-    with pytest.raises(RecordsError, match="File too large; free some space, then resume"):
+    with pytest.raises(RecordsError, match="File too large; free some space, then resume"), narrow():
         write(tmp_path / "a", bytes(10_000))
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"old"
