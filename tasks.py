@@ -17,40 +17,34 @@ from app.lazily import lazily
 from app.task_help import HELP
 
 if TYPE_CHECKING:
-    from app import (
-        arguments,
-        checks,
-        console,
-        documentation,
-        environment,
-        gate,
-        kernel_ledger,
-        operations,
-        planning,
-        profile,
-    )
+    from app import arguments, environment
     from app import bench_client as bench_clients
-    from app import bench_kernel as bench_kernels
-    from app import release as releases
     from app.chaos import command as faults
+    from app.console import campaigns as console
+    from app.console import operations, planning
     from app.doctor import examination
     from app.engine.sglang import travel
+    from app.gate import bench as bench_kernels
+    from app.gate import gate, profile
+    from app.ledger import kernels as kernel_ledger
+    from app.project import checks, documentation
+    from app.project import release as releases
 else:
     arguments = lazily("app.arguments")
     bench_clients = lazily("app.bench_client")
-    bench_kernels = lazily("app.bench_kernel")
-    checks = lazily("app.checks")
+    bench_kernels = lazily("app.gate.bench")
+    checks = lazily("app.project.checks")
     faults = lazily("app.chaos.command")
-    console = lazily("app.console")
-    documentation = lazily("app.documentation")
+    console = lazily("app.console.campaigns")
+    documentation = lazily("app.project.documentation")
     examination = lazily("app.doctor.examination")
     environment = lazily("app.environment")
-    gate = lazily("app.gate")
-    kernel_ledger = lazily("app.kernel_ledger")
-    operations = lazily("app.operations")
-    planning = lazily("app.planning")
-    profile = lazily("app.profile")
-    releases = lazily("app.release")
+    gate = lazily("app.gate.gate")
+    kernel_ledger = lazily("app.ledger.kernels")
+    operations = lazily("app.console.operations")
+    planning = lazily("app.console.planning")
+    profile = lazily("app.gate.profile")
+    releases = lazily("app.project.release")
     travel = lazily("app.engine.sglang.travel")
 
 # A campaign's code is that of its gravest decision, gravest first.

@@ -12,6 +12,7 @@ from app.errors import RecordsError, UsageError
 from loadtest.plan import Lengths, WindowRules
 
 SCHEMA = 1
+LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 Api = Literal["completions", "chat"]
 
 

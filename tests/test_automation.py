@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import tasks
-from app.checks import CHECKS
+from app.project.checks import CHECKS
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

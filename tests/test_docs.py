@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tasks
-from app.documentation import require_own, site_command, site_environment
 from app.errors import UsageError
+from app.project.documentation import require_own, site_command, site_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 import tasks
-from app import console, gate, operations, planning
+from app.campaign.runs import RunFolder
+from app.console import campaigns as console
+from app.console import operations, planning
 from app.doctor import examination
 from app.doctor.finding import ok
-from app.identity import Identity
-from app.images import ImageRow
+from app.gate import gate
+from app.image.identity import Identity
+from app.image.listing import ImageRow
+from app.kernel.variants import TABLE_COLUMNS
 from app.records import read_json, write_json
-from app.runs import RunFolder
 from app.stack.evidence import Evidence
-from app.variants import TABLE_COLUMNS
 from loadtest.cells import write_cells
 from tests.app.report.made_campaign import draw_cells, make_campaign, make_plan
 

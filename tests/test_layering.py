@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,30 @@ def test_a_load_module_knows_of_the_lab_only_its_errors(path: Path) -> None:
     of_app = [name for name in imported(path) if name.split(".")[0] == "app"]
     assert [name for name in of_app if not name.startswith("app.errors")] == []
     assert not [name for name in imported(path) if name.split(".")[0] == "docker"]
+
+
+def rooms() -> list[str]:
+    """Rooms of app/ in the order of the table on the page, lowest first."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| `(\w+)/` \|", page.split("| room of `app/` |")[1], re.MULTILINE)
+
+
+def test_the_table_of_rooms_names_all_of_them() -> None:
+    assert sorted(rooms()) == sorted(p.parent.name for p in (ROOT / "app").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_a_room_knows_only_the_rooms_above_it_in_the_table(room: str) -> None:
+    known = rooms()[: rooms().index(room) + 1]
+    names = {name.split(".")[1] for path in modules(f"app/{room}") for name in imported(path) if name[:4] == "app."}
+    assert not names & (set(rooms()) - set(known))
+
+
+def test_a_module_beside_the_rooms_knows_none_of_them() -> None:
+    names = {
+        name.split(".")[1] for path in (ROOT / "app").glob("*.py") for name in imported(path) if name[:4] == "app."
+    }
+    assert not names & set(rooms())
 
 
 # Lowest first: a package of the load side knows only those named before it.

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from app.container.routing import PROMETHEUS_PORT
-from app.deployment import Deployment
 from app.engine.sim.metrics import Counters, Gauges, exposition
+from app.settings import Deployment
 
 MONITORING = Path(__file__).resolve().parent.parent / "deploy" / "monitoring"
 PROMETHEUS_OWN = {"up"}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from app.compare import Outcome, begin, write_plan
+from app.campaign.compare import Outcome, begin, write_plan
+from app.campaign.runtimes import Setup
 from app.engine.sim.engine import CALIBRATION
 from app.progress import Progress
-from app.runtimes import Setup
 from loadtest.judge.power import MIN_BLOCKS
 from loadtest.plan import Lengths, WindowRules
 

@@ -14,10 +14,9 @@ import numpy as np
 from app.bench_client.mock import clocked_mock, pinned
 from app.environment import ROOT
 from app.errors import LoadError
-from app.load import LOCUSTFILE
 from loadtest.client.accuracy import Accuracy, accuracy, read_truth
 from loadtest.client.rows import read_load, read_rows
-from loadtest.order import StartOrder
+from loadtest.order import LOCUSTFILE, StartOrder
 from loadtest.plan import Lengths, WindowRules
 
 STREAMS = 96

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from app.bench_client.tools import Load, Reported, Tool
-from app.load import LOCUSTFILE
 from loadtest.client.rows import Rows, read_rows
 from loadtest.measure.events import Events
-from loadtest.order import StartOrder
+from loadtest.order import LOCUSTFILE, StartOrder
 from loadtest.plan import Lengths, WindowRules
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.bench_client.tokenizer import HUB_NAME
 from app.errors import NotReadyError
-from app.upstream import default_cache, fetch_wheel, pinned
+from app.kernel.upstream import default_cache, fetch_wheel, pinned
 
 # The CPU build: plain `torch`, which two of the clients ask for, would be gigabytes of CUDA libraries.
 TORCH = "torch==2.13.0"

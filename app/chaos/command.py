@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from app.campaign.runs import RunFolder
 from app.chaos import faults
 from app.chaos.clock import python_under
 from app.chaos.containers import containers_killed
@@ -22,7 +23,6 @@ from app.environment import ROOT
 from app.errors import NotReadyError, UsageError
 from app.progress import Progress
 from app.records import write_text
-from app.runs import RunFolder
 
 TABLE = ROOT / "docs" / "results" / "faults.csv"
 SEED = 7

@@ -9,9 +9,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from app.chaos.record import Tried
-from app.daemon import connect
 from app.environment import ROOT
 from app.errors import NotReadyError
+from app.image.daemon import connect
 
 KIND = "containers and Engine killed, stopped, interrupted"
 TESTS = ("tests/docker/test_interruptions.py", "tests/docker/test_campaign.py")

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import psutil
 
-from app.campaign import finished_cells
+from app.campaign.blocks import finished_cells
+from app.campaign.compare import judge_again
+from app.campaign.runs import RunFolder
+from app.campaign.runtimes import Setup
 from app.chaos.record import Tried
 from app.chaos.trial import GONE_S, finished, naming, small_plan
-from app.compare import judge_again
 from app.environment import ROOT
 from app.records import write_json
-from app.runs import RunFolder
-from app.runtimes import Setup
 from app.stack.process import wait_until
 from loadtest.plan import Plan
 

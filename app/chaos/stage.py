@@ -14,14 +14,14 @@ from typing import Literal
 
 import psutil
 
+from app.campaign.load import run_load
 from app.chaos.weather import FAIR, Proxy, Weather
-from app.engine import Command, PlacedKernel, Ports
+from app.engine import Command, Endpoints, Ports
+from app.engine.probe import CANARY_TOKENS, generated_tokens
+from app.engine.proof import Proof
 from app.engine.sim.engine import SimEngine
 from app.errors import NotReadyError
-from app.load import run_load
-from app.probe import CANARY_TOKENS, generated_tokens
-from app.proof import Proof
-from app.stack import Endpoints
+from app.kernel.placed import PlacedKernel
 from app.stack.local import LocalStack
 from app.stack.process import wait_until
 from app.stack.watch import Watch

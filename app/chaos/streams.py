@@ -12,17 +12,17 @@ import numpy as np
 import psutil
 import yaml
 
+from app.campaign.load import run_load, write_order
 from app.chaos.record import Tried
 from app.chaos.stage import ChaosEngine
 from app.chaos.trial import leftovers
 from app.engine.sim.engine import CALIBRATION
-from app.load import run_load, write_order
-from app.placing import place_kernels
+from app.kernel.placing import place_kernels
+from app.kernel.upstream import fetch_base
+from app.kernel.variants import load_variants
 from app.records import write_text
 from app.stack.local import LocalStack
 from app.stack.watch import Watch
-from app.upstream import fetch_base
-from app.variants import load_variants
 from loadtest.client.rows import Rows, read_rows
 from loadtest.plan import Lengths, Plan, WindowRules
 

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import psutil
 
-from app import campaign as campaigns
+from app.campaign import blocks as campaigns
+from app.campaign.compare import judge_again, write_plan
+from app.campaign.runs import RunFolder
 from app.chaos.clock import stepped
 from app.chaos.record import Tried
 from app.chaos.stage import PYTHON, ChaosEngine, Fault, Fired, Stage
 from app.chaos.weather import Proxy
-from app.compare import judge_again, write_plan
-from app.engine import PlacedKernel
 from app.errors import LabError
-from app.placing import place_kernels
+from app.kernel.placed import PlacedKernel
+from app.kernel.placing import place_kernels
+from app.kernel.upstream import fetch_base
+from app.kernel.variants import load_variants
 from app.progress import Progress
 from app.records import read_json
-from app.runs import RunFolder
 from app.stack.local import LocalStack
 from app.stack.process import wait_until
-from app.upstream import fetch_base
-from app.variants import load_variants
 from loadtest.plan import Lengths, Plan, WindowRules
 
 LEVELS = (1, 4)

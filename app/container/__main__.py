@@ -58,7 +58,7 @@ def _bake(given: argparse.Namespace) -> int:
 
 def _check(_: argparse.Namespace) -> int:
     from app.container.check import check_image
-    from app.identity import read_identity
+    from app.image.identity import read_identity
 
     identity = read_identity()
     check_image(identity)

@@ -12,10 +12,10 @@ from app.container.layer import LayerTree
 from app.container.location import installed_file, installed_version
 from app.container.prebuilt import Prebuilt, prebuild
 from app.errors import GateError
-from app.identity import BAKED, IDENTITY, Identity
-from app.patch import PatchedKernel, patch_kernel, read_configs
-from app.upstream import Base, pinned, pristine
-from app.variants import Variant, load_variants
+from app.image.identity import BAKED, IDENTITY, Identity
+from app.kernel.patch import PatchedKernel, patch_kernel, read_configs
+from app.kernel.upstream import Base, pinned, pristine
+from app.kernel.variants import Variant, load_variants
 
 # flashmla is SGLang's default on sm_90 only; elsewhere its name would select the slow PyTorch path.
 FLASHMLA_ARCH = 90
@@ -45,7 +45,7 @@ def bake_layer(name: str, engine: str, release: str, arch: int, out: Path) -> Id
 
 
 def _gated(variant: Variant, base: Base, patched: PatchedKernel, kernel_file: Path, arch: int) -> Prebuilt:
-    from app.gate import check
+    from app.gate.gate import check
 
     control = load_variants().get(variant.control) if variant.control else None
     report = check(variant, control, base, arch=arch)

@@ -9,22 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.engine.sglang.caches import VARIABLES
 from app.errors import NotReadyError, ProofError
-from app.identity import BAKED, Identity
+from app.image.identity import BAKED, Identity
 
 VOLUME = Path("/cache")
-# Every variable that moves a cache which SGLang's stack would else put into HOME or a temporary folder.
-VARIABLES = {
-    "TRITON_CACHE_DIR": "triton",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor",
-    "CUDA_CACHE_PATH": "cuda",
-    "TILELANG_CACHE_DIR": "tilelang",
-    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
-    "TVM_FFI_CACHE_DIR": "tvm-ffi",
-    "SGLANG_DG_CACHE_DIR": "deep-gemm",
-    "SGLANG_CACHE_DIR": "sglang",
-    "XDG_CACHE_HOME": "xdg",
-}
 
 
 @dataclass(frozen=True, slots=True)

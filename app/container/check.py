@@ -9,12 +9,9 @@ from pathlib import Path
 
 from app.container.location import installed_file
 from app.errors import ProofError
-from app.identity import BAKED, Identity
+from app.image.identity import BAKED, Identity
+from app.kernel.selector import SELECTOR, SELECTORS, STALE_SELECTOR
 
-SELECTOR = "SGLANG_SM120_FLASHMLA_BACKEND"
-SELECTORS = ("triton", "flashinfer", "flashmla")
-# Read by SGLang 0.5.14 and older; set today it changes nothing, which is worse than an error.
-STALE_SELECTOR = "SGLANG_SM120_TRITON_FLASHMLA"
 _CHECKED_HASH = 0b11
 
 

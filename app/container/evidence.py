@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from app.container.caches import VOLUME, cache_environment
-from app.container.check import SELECTOR, check_image
+from app.container.check import check_image
 from app.errors import ProofError
-from app.identity import Identity, read_identity
+from app.image.identity import Identity, read_identity
+from app.kernel.selector import SELECTOR
 from app.small_file import read_small
 
 LIMIT_METADATA_BYTES = 1024 * 1024

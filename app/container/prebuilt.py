@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.patch import PatchedKernel, read_configs
-from app.variants import KernelConfig
+from app.kernel.patch import PatchedKernel, read_configs
+from app.kernel.variants import KernelConfig
 from kernels.compiler import DROPPED_SILENTLY
 from kernels.geometry import Geometry, default_geometry
 from kernels.signature import Signature, load_signature

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.deployment import read_deployment
 from app.engine import Command
+from app.settings import read_deployment
 from app.stack.router import router_command
 
 PROMETHEUS_PORT = 29000

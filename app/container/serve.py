@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.container.caches import cache_environment, prepare_caches
-from app.container.check import SELECTOR, check_image, check_selector
-from app.deployment import Deployment, read_deployment
+from app.container.check import check_image, check_selector
 from app.engine import Command
 from app.engine.sglang.commands import server_command
 from app.errors import NotReadyError
-from app.identity import Identity, read_identity
+from app.image.identity import Identity, read_identity
+from app.kernel.selector import SELECTOR
+from app.settings import Deployment, read_deployment
 
 MODEL = Path("/model")
 # A key for the servers, as a YAML file of SGLang arguments; mounted from a secret, never an argument or a variable.

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from app.daemon import explained
 from app.doctor.command import NOT_FOUND
 from app.doctor.finding import Finding, fail, ok, skipped, warn
 from app.doctor.host import GIB, Host
+from app.image.daemon import explained
 
 INFO = ("docker", "info", "--format", "{{json .}}")
 CONTEXT = ("docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")

@@ -10,14 +10,14 @@ from dataclasses import asdict, dataclass
 from rich.console import Console
 from rich.text import Text
 
-from app.deployment import settings_here
+from app.campaign.runtimes import Setup
 from app.doctor import cards, containers, model, ports, python, resources, topology
 from app.doctor.command import remembering, run_command
 from app.doctor.finding import Finding, skipped
 from app.doctor.host import Host
 from app.errors import NotReadyError, UsageError
-from app.runtimes import Setup
-from app.upstream import default_cache
+from app.kernel.upstream import default_cache
+from app.settings import settings_here
 
 SCHEMA = 1
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skipped": "dim"}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.deployment import Deployment
 from app.doctor.command import Runner
+from app.settings import Deployment
 
 GIB = 1024**3
 

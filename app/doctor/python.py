@@ -10,7 +10,7 @@ from pathlib import Path
 from app.doctor.finding import Finding, fail, ok, warn
 from app.doctor.host import Host
 from app.environment import ROOT, is_installed
-from app.upstream import is_cached, pinned, versions_command
+from app.kernel.upstream import is_cached, pinned, versions_command
 
 WANTED = (3, 11)
 GATE_LOCK = ROOT / "requirements" / "gate.lock"

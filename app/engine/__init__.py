@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from app.kernel.placed import PlacedKernel
+
 if TYPE_CHECKING:
-    from app.proof import Proof
-    from app.stack import Endpoints
+    from app.engine.proof import Proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +33,19 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedKernel:
-    """A variant's kernel, ready to run: the patched file on disk with its hashes, and the selector that reaches it.
+class Endpoints:
+    """Base URLs of a running stack and the model name it serves; the router's metrics where this host reaches them."""
 
-    kernel names the autotuned function in the file, None for a variant that changes the selector alone; image is the
-    tag that holds it, where a runtime uses images.
-    """
+    router_url: str
+    prefill_url: str
+    decode_url: str
+    model: str
+    router_metrics_url: str = ""
 
-    variant: str
-    selector: str
-    path: Path
-    sha256: str
-    base_sha256: str
-    kernel: str | None
-    image: str | None = None
+    @property
+    def routed(self) -> bool:
+        """Whether a router stands before the servers; one server that does all is asked directly."""
+        return self.router_url != self.decode_url
 
 
 class Engine(Protocol):

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from app.campaign.runs import RunFolder
 from app.errors import InvalidCampaignError, RecordsError
 from app.report.judged import Judged, judged_variants
 from app.report.measured import Key, Measured, summarise
 from app.report.outside import read_shown, shown
-from app.runs import RunFolder
 from loadtest.cells import Cell, read_cells
 from loadtest.judge.verdict import check_verdict
 from loadtest.plan import Plan, Start

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from app.engine import PlacedKernel
+from app.engine import Endpoints
+from app.kernel.placed import PlacedKernel
 
 if TYPE_CHECKING:
-    from app.proof import Proof
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoints:
-    """Base URLs of a running stack and the model name it serves; the router's metrics where this host reaches them."""
-
-    router_url: str
-    prefill_url: str
-    decode_url: str
-    model: str
-    router_metrics_url: str = ""
-
-    @property
-    def routed(self) -> bool:
-        """Whether a router stands before the servers; one server that does all is asked directly."""
-        return self.router_url != self.decode_url
+    from app.engine.proof import Proof
 
 
 class Stack(Protocol):

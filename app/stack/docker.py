@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from app.compose import Compose, compose_files
-from app.daemon import connect, told
-from app.deployment import NCCL_KEYS, Deployment
-from app.engine import PlacedKernel
+from app.engine import Endpoints
+from app.engine.probe import wait_ready
+from app.engine.proof import Proof, read_proof
 from app.errors import NotReadyError
-from app.probe import wait_ready
-from app.proof import Proof, read_proof
-from app.stack import Endpoints
+from app.image.daemon import connect, told
+from app.kernel.placed import PlacedKernel
+from app.settings import NCCL_KEYS, Deployment
+from app.stack.compose import Compose, compose_files
 from app.stack.evidence import read_evidence
 from loadtest.client.key import without_key
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from app.daemon import connect, told
+from app.engine.proof import Proof
 from app.errors import ProofError
-from app.identity import Identity, label_differences, parse_identity
-from app.proof import Proof
+from app.image.daemon import connect, told
+from app.image.identity import Identity, label_differences, parse_identity
 
 if TYPE_CHECKING:
     from app.stack.docker import DockerStack

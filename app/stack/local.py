@@ -6,11 +6,11 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.engine import Command, Engine, PlacedKernel, Ports
+from app.engine import Command, Endpoints, Engine, Ports
+from app.engine.probe import wait_ready
+from app.engine.proof import Proof
 from app.errors import NotReadyError
-from app.probe import wait_ready
-from app.proof import Proof
-from app.stack import Endpoints
+from app.kernel.placed import PlacedKernel
 from app.stack.process import Service
 from app.stack.router import router_command
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from app.engine.probe import answers
 from app.errors import printable
-from app.probe import answers
 from app.stack import Stack
 from app.stack.process import COLOUR
 

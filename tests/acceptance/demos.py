@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from app.compare import judge_again
-from app.demo import CONCURRENCIES
+from app.campaign.compare import judge_again
+from app.campaign.runs import RunFolder
+from app.console.demo import CONCURRENCIES
 from app.engine.sim.calibration import read_calibration
 from app.engine.sim.engine import CALIBRATION
 from app.engine.sim.virtual import truth
-from app.runs import RunFolder
 
 VARIANT, CHANGED, CONTROL = "v1", "(16,8,2)", "(16,4,2)"
 FIELDS = (

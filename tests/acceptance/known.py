@@ -11,11 +11,11 @@ import shutil
 import sys
 from pathlib import Path
 
-from app.compare import begin, write_plan
+from app.campaign.compare import begin, write_plan
+from app.campaign.runtimes import Setup
 from app.engine.sim.engine import CALIBRATION
 from app.progress import Progress
 from app.report import write_reports
-from app.runtimes import Setup
 from loadtest.plan import Lengths, Plan, WindowRules
 
 SLOWDOWN_PCT = -2.0

@@ -18,13 +18,13 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Self
 
-from app.compare import begin
-from app.demo import demo_plan
-from app.ledger import LEDGER, record_campaign
+from app.campaign.compare import begin
+from app.campaign.runs import RUNS
+from app.campaign.runtimes import Setup
+from app.console.demo import demo_plan
+from app.ledger.campaigns import LEDGER, record_campaign
 from app.progress import Progress
 from app.report import write_reports
-from app.runs import RUNS
-from app.runtimes import Setup
 from kernels.toolchain import cache_folder
 from tests.app.report.made_campaign import draw_cells, make_campaign, make_plan
 from tests.app.report.test_large_campaign import swell

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from app.engine import PlacedKernel
-from app.proof import Proof, read_proof
-from app.stack import Endpoints
+from app.engine import Endpoints
+from app.engine.proof import Proof, read_proof
+from app.kernel.placed import PlacedKernel
 
 
 class FakeStack:

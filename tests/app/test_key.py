@@ -12,14 +12,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.compose import compose_files
 from app.engine import Command
+from app.engine.probe import send_canary, server_info
 from app.engine.sim.engine import SimEngine
 from app.errors import NotReadyError, UsageError
-from app.probe import send_canary, server_info
+from app.kernel.variants import ROOT
+from app.stack.compose import compose_files
 from app.stack.local import LocalStack
 from app.stack.process import Service, service_environment, wait_until
-from app.variants import ROOT
 from loadtest.client.key import KEY_FILE, authorization, read_key, without_key
 from loadtest.client.rows import read_rows
 from tests.app.stack.test_local import kernel

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from app.daemon import connect
-from app.deployment import Deployment
+from app.deployment.lifecycle import Lifecycle
 from app.errors import NotReadyError
-from app.image import READER, BuiltImage, build_services, build_variant
-from app.lifecycle import Lifecycle
+from app.image.build import READER, BuiltImage, build_services, build_variant
+from app.image.daemon import connect
+from app.settings import Deployment
 
 REPOSITORY = "decode-ab-trial"
 PROJECT = "decode-ab-test"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from app import campaign as campaigns
-from app.container_runtime import Containers, campaign_containers
-from app.deployment import Deployment
-from app.image import BuiltImage
-from app.load import run_load
+from app.campaign import blocks as campaigns
+from app.campaign.container_runtime import Containers, campaign_containers
+from app.campaign.load import run_load
+from app.campaign.runs import RunFolder
+from app.image.build import BuiltImage
 from app.progress import Progress
-from app.runs import RunFolder
+from app.settings import Deployment
 from app.stack.watch import Watch
 from loadtest.plan import Lengths, Plan, Start, WindowRules
 from tests.docker.conftest import PROJECT, leftovers

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from app.compose import Compose, compose_files
-from app.deployment import Deployment
 from app.environment import ROOT
+from app.settings import Deployment
+from app.stack.compose import Compose, compose_files
 
 pytestmark = pytest.mark.docker
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.compose import Compose, compose_files
-from app.daemon import connect
-from app.deployment import Deployment
 from app.errors import BuildError, GateError, UsageError
-from app.identity import label_differences
-from app.image import BuiltImage, build_target, build_variant, identity_of
-from app.images import list_images
+from app.image.build import BuiltImage, build_target, build_variant, identity_of
+from app.image.daemon import connect
+from app.image.identity import label_differences
+from app.image.listing import list_images
 from app.records import read_json
+from app.settings import Deployment
+from app.stack.compose import Compose, compose_files
 from tests.docker.conftest import PROJECT, REPOSITORY
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from app import campaign as campaigns
-from app.container_runtime import campaign_containers
-from app.daemon import connect
-from app.deployment import Deployment
+from app.campaign import blocks as campaigns
+from app.campaign.container_runtime import campaign_containers
+from app.campaign.load import run_load
+from app.deployment.lifecycle import Lifecycle
 from app.environment import ROOT
 from app.errors import LoadError, NotReadyError
-from app.image import BuiltImage, build_variant
-from app.lifecycle import Lifecycle
-from app.load import run_load
+from app.image.build import BuiltImage, build_variant
+from app.image.daemon import connect
+from app.settings import Deployment
 from app.stack.watch import Watch
 from loadtest.plan import Plan, Start
 from tests.docker.conftest import PROJECT, leftovers
@@ -150,7 +150,7 @@ def test_up_that_was_killed_can_be_taken_down(
 ) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from app.deployment import Deployment; from app.lifecycle import Lifecycle\n"
+        "from app.settings import Deployment; from app.deployment.lifecycle import Lifecycle\n"
         f"settings = Deployment(**{asdict(other_ports)!r})\n"
         f"life = Lifecycle(settings, print, project={PROJECT!r}, state=Path({str(tmp_path)!r}))\n"
         "life.up('v1', 'sim') if sys.argv[1] == 'up' else life.down()\n"

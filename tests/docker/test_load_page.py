@@ -10,9 +10,9 @@ import pytest
 import requests
 
 from app.answer import session
-from app.compose import Compose, compose_files
-from app.deployment import Deployment
-from app.image import BuiltImage
+from app.image.build import BuiltImage
+from app.settings import Deployment
+from app.stack.compose import Compose, compose_files
 from tests.docker.conftest import PROJECT
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.deployment import Deployment
+from app.deployment.stable import Promotion, StableHistory, promote, rollback
 from app.errors import UsageError
-from app.image import BuiltImage, repository
-from app.images import list_images
+from app.image.build import BuiltImage, repository
+from app.image.listing import list_images
 from app.records import read_json, write_json
-from app.stable import Promotion, StableHistory, promote, rollback
+from app.settings import Deployment
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from app.container.check import SELECTOR, STALE_SELECTOR
-from app.daemon import connect
-from app.deployment import Deployment
 from app.environment import ROOT
 from app.errors import GateError
-from app.image import BuiltImage, build_target, build_variant
+from app.image.build import BuiltImage, build_target, build_variant
+from app.image.daemon import connect
+from app.kernel.selector import SELECTOR, STALE_SELECTOR
+from app.settings import Deployment
 from tests.docker.conftest import REPOSITORY
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]

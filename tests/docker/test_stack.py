@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from app.deployment import Deployment
+from app.deployment.lifecycle import Lifecycle
+from app.deployment.stable import promote, rollback
+from app.engine.probe import send_canary
+from app.engine.proof import check_proof, read_proof
 from app.errors import NotReadyError, ProofError
-from app.image import BuiltImage
-from app.lifecycle import Lifecycle
-from app.probe import send_canary
-from app.proof import check_proof, read_proof
-from app.stable import promote, rollback
+from app.image.build import BuiltImage
+from app.settings import Deployment
 from app.stack.docker import DockerStack
 from app.stack.evidence import read_evidence
 from tests.docker.conftest import PROJECT, leftovers

@@ -15,12 +15,12 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["app", "kernels", "loadtest", "yaml"]):
-    from app.autotune import read_configs
-    from app.deployment import read_deployment
     from app.errors import LabError
-    from app.patch import rewrite
-    from app.variant_files import read_variant
-    from app.variants import ROOT
+    from app.kernel.autotune import read_configs
+    from app.kernel.patch import rewrite
+    from app.kernel.variant_files import read_variant
+    from app.kernel.variants import ROOT
+    from app.settings import read_deployment
     from kernels.trace import TraceError, read_device, read_launches
     from loadtest.client.framing import deframe
     from loadtest.client.reply import read_reply

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from app.answer import LIMIT_ANSWER_BYTES
 from app.container.caches import prepare_caches
 from app.container.evidence import cache_entries
+from app.engine import Endpoints
+from app.engine.probe import generated_tokens, send_canary
+from app.engine.proof import check_proof, read_proof
 from app.errors import NotReadyError, ProofError
-from app.identity import Identity, parse_identity
-from app.probe import generated_tokens, send_canary
-from app.proof import check_proof, read_proof
-from app.stack import Endpoints
-from tests.app.test_campaign import KERNELS
+from app.image.identity import Identity, parse_identity
+from tests.app.campaign.test_blocks import KERNELS
 from tests.fuzz.trying import damaged, refusal, torn, tries
 
 INFO = {"decode_ab": {"variant": "v1", "selector": "triton", "kernel_sha256": "ab", "config": "(16,8,2)",

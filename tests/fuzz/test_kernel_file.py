@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.autotune import read_configs, read_key
-from app.kernel_source import find_kernel, parse_source
-from app.patch import rewrite
-from app.upstream import Base, default_cache, fetch_base, is_cached, pinned
-from app.variants import Change, KernelConfig
+from app.kernel.autotune import read_configs, read_key
+from app.kernel.patch import rewrite
+from app.kernel.source import find_kernel, parse_source
+from app.kernel.upstream import Base, default_cache, fetch_base, is_cached, pinned
+from app.kernel.variants import Change, KernelConfig
 from tests.fuzz.trying import refusal, tries
 
 WANTED = Change(configs=(KernelConfig({"BLOCK_T": 16}, 8, 2),), key=("topk_rounded",))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.runs import RunFolder
+from app.campaign.runs import RunFolder
 from loadtest.cells import read_cells
 from loadtest.plan import Plan
 from tests.app.report.made_campaign import draw_cells, make_campaign, make_plan

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.deployment import Deployment, read_deployment
 from app.errors import UsageError
-from app.variants import ROOT
+from app.kernel.variants import ROOT
+from app.settings import Deployment, read_deployment
 from tests.fuzz.trying import refusal, torn, tries
 
 EXAMPLE = (ROOT / ".env.example").read_bytes()

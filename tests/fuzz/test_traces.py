@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import LabError
-from app.variants import ROOT
+from app.kernel.variants import ROOT
 from kernels.trace import LIMIT_EVENT_BYTES, TraceError, read_device, read_launches
 from tests.fuzz.trying import damaged, refusal, torn, tries
 from tests.kernels.made_trace import H200, STOCK, launch
@@ -39,7 +39,7 @@ def read(file: Path, data: bytes) -> str:
 
 
 def as_lab(read: Callable[[], object]) -> Callable[[], object]:
-    """As app.profile does: kernels/ knows nothing of the lab's errors."""
+    """As app.gate.profile does: kernels/ knows nothing of the lab's errors."""
 
     def call() -> object:
         try:

@@ -14,9 +14,9 @@ import pytest
 
 from app.container.prebuilt import prebuild
 from app.environment import ROOT
-from app.patch import patch_kernel
-from app.upstream import fetch_base
-from app.variants import load_variants
+from app.kernel.patch import patch_kernel
+from app.kernel.upstream import fetch_base
+from app.kernel.variants import load_variants
 
 torch = pytest.importorskip("torch", reason="needs torch")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import shlex
 
-from app.deployment import Deployment
 from app.engine import Command
+from app.settings import Deployment
 
 # Health probes would otherwise add one-token requests to the load that is being measured.
 QUIET_HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}

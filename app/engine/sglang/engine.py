@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.engine import Command, PlacedKernel, Ports
+from app.engine import Command, Ports
 from app.engine.sglang.environment import engine_environment, service_variables
 from app.engine.sglang.installation import Installation
 from app.engine.sglang.local import Role, server_arguments
@@ -19,11 +19,12 @@ from app.engine.sglang.model import model_digest, write_model
 from app.engine.sglang.package import PrivatePackage, make_private, write_plugin
 from app.engine.sglang.served import Served
 from app.errors import NotReadyError, ProofError, UsageError
-from app.upstream import pinned
+from app.kernel.placed import PlacedKernel
+from app.kernel.upstream import pinned
 
 if TYPE_CHECKING:
-    from app.proof import Proof
-    from app.stack import Endpoints
+    from app.engine import Endpoints
+    from app.engine.proof import Proof
 
 # The one release whose branch the hooks know; 0.5.23 takes it by another name.
 FORCEABLE = ("0.5.17",)

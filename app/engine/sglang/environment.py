@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from app.container.caches import VARIABLES
-from app.container.check import SELECTOR
+from app.engine.sglang.caches import VARIABLES
 from app.engine.sglang.commands import QUIET_HEALTH
 from app.engine.sglang.installation import Installation
 from app.engine.sglang.package import PLUGIN_NAME
 from app.engine.sglang.plugin.decode_ab_hooks import ORDERS
 from app.engine.sglang.served import Served
+from app.kernel.selector import SELECTOR
 
 # Without these SGLang compiles for minutes at its first start: DeepGEMM, TileLang and torch.compile.
 LIGHT: Mapping[str, str] = {

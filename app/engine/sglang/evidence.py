@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.engine import PlacedKernel
+from app.engine.proof import Proof
 from app.engine.sglang.witness import Testimony, attending, read_testimonies
 from app.errors import ProofError
-from app.gate_report import GateReport
-from app.proof import Proof
-from app.triton_cache import CacheEntry, read_entries
-from app.variants import load_variants
+from app.gate.report import GateReport
+from app.gate.triton_cache import CacheEntry, read_entries
+from app.kernel.placed import PlacedKernel
+from app.kernel.variants import load_variants
 from kernels.geometry import Geometry
 from kernels.resources import Resources
 
@@ -71,8 +71,8 @@ def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Pr
 
 def predict(kernel: PlacedKernel, arch: int, heads: int) -> GateReport | None:
     """What the gate finds of the variant for this GPU and this many query heads; None for no kernel of the file."""
-    from app.gate import check
-    from app.upstream import fetch_base
+    from app.gate.gate import check
+    from app.kernel.upstream import fetch_base
 
     variant = load_variants().get(kernel.variant)
     if variant.target is None:

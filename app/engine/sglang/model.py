@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from app.kernel.upstream import default_cache
 from app.records import write_text
-from app.upstream import default_cache
 from loadtest.client.prompts import words
 
 # Compress ratio of each layer: two with the sliding window alone, then both compressed kinds twice.

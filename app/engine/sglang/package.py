@@ -10,10 +10,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.engine import PlacedKernel
 from app.errors import NotReadyError, ProofError
+from app.kernel.placed import PlacedKernel
+from app.kernel.upstream import Release, pristine
 from app.records import write_text
-from app.upstream import Release, pristine
 
 PLUGIN = Path(__file__).with_name("plugin") / "decode_ab_hooks.py"
 PLUGIN_NAME = "decode_ab"

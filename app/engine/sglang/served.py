@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from app.deployment import BACKENDS, RELEASES
 from app.errors import UsageError
+from app.settings import BACKENDS, RELEASES
 
 DUMMY = "dummy-dsv4"
 TOPOLOGIES = ("pd", "single")

@@ -19,8 +19,8 @@ from typing import Any
 from app.engine.sglang.installation import DESCRIPTION
 from app.engine.sglang.packing import pack_tree
 from app.errors import NotReadyError, UsageError
+from app.kernel.upstream import default_cache, fetch_base, pinned
 from app.records import write_json, write_text
-from app.upstream import default_cache, fetch_base, pinned
 from app.yaml_file import read_yaml
 
 SPEC = Path(__file__).with_name("travel.yaml")

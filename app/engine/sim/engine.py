@@ -7,10 +7,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.engine import Command, PlacedKernel, Ports
+from app.engine import Command, Endpoints, Ports
+from app.engine.proof import Proof, read_proof
 from app.environment import ROOT
-from app.proof import Proof, read_proof
-from app.stack import Endpoints
+from app.kernel.placed import PlacedKernel
 
 CALIBRATION = Path(__file__).with_name("calibration.yaml")
 MODEL = "sim-deepseek-v4-flash"

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.kernel.selector import SELECTORS
+
 ROLES = ("prefill", "decode", "single")
 CALIBRATION = Path(__file__).with_name("calibration.yaml")
-SELECTORS = ("triton", "flashinfer", "flashmla")
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def select(calibration: Calibration, selector: str, kernel_file: Path | None, ke
 
 def read_file_configs(kernel_file: Path, kernel: str) -> tuple[str, ...]:
     """The autotune list of a kernel in a file, each config as text such as (16,4,2)."""
-    from app.patch import read_configs
+    from app.kernel.patch import read_configs
 
     return tuple(str(c) for c in read_configs(kernel_file.read_text(), kernel))
 

@@ -14,7 +14,7 @@ from app.environment import ROOT
 # Where a wall clock may be read: stamps that people read, names, and what is compared with a file's time.
 STAMPS = {
     "app/chaos/clock.py", "app/engine/sglang/engine.py", "app/engine/sim/server.py", "app/engine/sim/streams.py",
-    "app/probe.py", "loadtest/drive/driver.py", "loadtest/drive/options.py",
+    "app/engine/probe.py", "loadtest/drive/driver.py", "loadtest/drive/options.py",
 }  # fmt: skip
 
 

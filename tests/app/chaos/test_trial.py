@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from app.campaign.runs import RunFolder
 from app.chaos.faults import killed
 from app.chaos.killed_lab import KilledLab, half_blocks
 from app.chaos.streams import carry
 from app.chaos.trial import Trial, finished, small_plan
 from app.progress import Progress
 from app.records import write_json
-from app.runs import RunFolder
 from loadtest.cells import void_cells, write_cells
 
 

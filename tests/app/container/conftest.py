@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.identity import Identity
+from app.image.identity import Identity
 
 KERNEL = "sglang/kernels/ops/attention/flash_mla_sm120_triton.py"
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app.container.check import SELECTOR, check_image, check_selector
+from app.container.check import check_image, check_selector
 from app.errors import ProofError
-from app.identity import Identity
+from app.image.identity import Identity
+from app.kernel.selector import SELECTOR
 
 
 def test_image_that_agrees_passes(identity: Identity) -> None:

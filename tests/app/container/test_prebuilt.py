@@ -13,9 +13,9 @@ import pytest
 
 from app.container.caches import _relocated
 from app.container.prebuilt import Prebuilt, _compiling_for, prebuild
-from app.patch import PatchedKernel, patch_kernel
-from app.upstream import fetch_base
-from app.variants import load_variants
+from app.kernel.patch import PatchedKernel, patch_kernel
+from app.kernel.upstream import fetch_base
+from app.kernel.variants import load_variants
 
 pytest.importorskip("triton", reason="needs triton; requirements/gate.lock has it")
 torch = pytest.importorskip("torch", reason="needs torch")

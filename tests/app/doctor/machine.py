@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.deployment import Deployment
 from app.doctor.command import NOT_FOUND, Ran
 from app.doctor.host import GIB, Host
+from app.settings import Deployment
 
 QUERY = "nvidia-smi --query-gpu=index,name"
 CLOCKS = "nvidia-smi --query-gpu=index,clocks.sm"

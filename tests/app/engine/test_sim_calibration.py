@@ -7,7 +7,7 @@ import pytest
 from app.engine.sim.calibration import Calibration, Curve, read_calibration
 from app.engine.sim.options import CALIBRATION
 from app.errors import UsageError, VariantError
-from app.variants import load_variants
+from app.kernel.variants import load_variants
 
 
 @pytest.fixture(scope="module")

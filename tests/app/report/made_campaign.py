@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from app.campaign.runs import RunFolder
 from app.records import write_json
-from app.runs import RunFolder
 from loadtest.cells import Cell, write_cells
 from loadtest.client.rows import Row, write_load, write_rows
 from loadtest.judge.verdict import Facts, VariantFacts, judge

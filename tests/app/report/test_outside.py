@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from app.errors import InvalidCampaignError, RecordsError
-from app.ledger import record_campaign
+from app.ledger.campaigns import record_campaign
 from app.records import read_json, write_json
 from app.report import write_reports
 from app.report.campaign_view import read_campaign

@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.engine import PlacedKernel
+from app.engine.probe import answers, send_canary, server_info
+from app.engine.proof import check_proof, read_proof
 from app.engine.sim.engine import SimEngine
 from app.errors import NotReadyError
-from app.probe import answers, send_canary, server_info
-from app.proof import check_proof, read_proof
+from app.kernel.placed import PlacedKernel
 from app.stack.local import LocalStack, check_port_free, free_port
 
 LIST = """import triton

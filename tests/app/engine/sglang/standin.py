@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app.engine.sglang.installation import Installation
 from app.environment import ROOT
-from app.upstream import default_cache, fetch_wheel, pinned
+from app.kernel.upstream import default_cache, fetch_wheel, pinned
 
 RELEASE = "0.5.17"
 FROM_WHEEL = (

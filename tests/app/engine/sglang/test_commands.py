@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.deployment import Deployment
 from app.engine.sglang.commands import server_command
+from app.settings import Deployment
 from tests.app.engine.sglang.wheel_flags import RELEASES, check_arguments, flags, values
 
 EVERYTHING = Deployment(

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from app.engine import PlacedKernel, Ports
+from app.engine import Ports
+from app.engine.probe import send_canary
+from app.engine.proof import check_proof
 from app.engine.sglang.engine import SglangEngine
 from app.engine.sglang.installation import Installation
 from app.engine.sglang.served import Served
 from app.errors import ProofError, UnknownBaseError, UsageError
-from app.placing import place_kernels
-from app.probe import send_canary
-from app.proof import check_proof
+from app.kernel.placed import PlacedKernel
+from app.kernel.placing import place_kernels
+from app.kernel.upstream import fetch_base, pinned
+from app.kernel.variants import load_variants
 from app.stack.local import LocalStack
-from app.upstream import fetch_base, pinned
-from app.variants import load_variants
 from tests.app.engine.sglang.standin import entry, make_standin, tell
 
 SERVED = Served(topology="single", heads=16, arch=120, start_timeout_s=30)

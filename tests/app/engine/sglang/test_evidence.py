@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from app.engine import PlacedKernel
 from app.engine.sglang.evidence import agree, chosen
 from app.engine.sglang.plugin.decode_ab_hooks import started_at
 from app.engine.sglang.witness import attending, read_testimonies
 from app.errors import ProofError
-from app.triton_cache import CacheEntry
-from app.variants import KernelConfig
+from app.gate.triton_cache import CacheEntry
+from app.kernel.placed import PlacedKernel
+from app.kernel.variants import KernelConfig
 from kernels.resources import Resources
 
 ENTRY = CacheEntry("KEY", 4, 2, 100, "ab", 90, 40, "cd", True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from app.engine.sglang.package import write_plugin
-from app.upstream import default_cache, fetch_wheel, pinned
+from app.kernel.upstream import default_cache, fetch_wheel, pinned
 from tests.app.engine.sglang.standin import make_standin
 
 # What of SGLang 0.5.17 the hooks reach for: module, then names in it.

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from app.upstream import default_cache, fetch_wheel, pinned
+from app.kernel.upstream import default_cache, fetch_wheel, pinned
 
 RELEASES = ("0.5.17", "0.5.23")
 

@@ -1,0 +1,158 @@
+"""One comparison from names to verdict: plan, kernels, stack, campaign, judgement, report and ledger entry."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from app.campaign import blocks as campaigns
+from app.campaign.conformance import require_conformance
+from app.campaign.facts import campaign_facts
+from app.campaign.runs import RunFolder, new_run, open_run, point_latest
+from app.campaign.runtimes import Setup, make_ready, require_runnable
+from app.errors import InvalidCampaignError, UsageError
+from app.kernel.variants import Registry, Variant, load_variants
+from app.progress import Progress, spoken
+from app.records import owned, read_json, write_json, write_text
+from loadtest.cells import write_cells
+from loadtest.importing.runs import Imported
+from loadtest.judge.verdict import Verdict, judge
+from loadtest.plan import Design, Lengths, Objectives, Plan, WindowRules
+
+# Wall seconds a start of the simulated decode service takes; a real one is measured by the campaign itself.
+START_S = 1.5
+REAL_START_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished comparison."""
+
+    folder: RunFolder
+    verdict: Verdict
+
+
+def write_plan(
+    variants: Sequence[str],
+    concurrencies: Sequence[int],
+    *,
+    blocks: int,
+    design: Design = "mirrored",
+    seed: int | None = None,
+    lengths: Lengths | None = None,
+    window: WindowRules | None = None,
+    time_scale: float = 1.0,
+    delta: float = 0.01,
+    objectives: Objectives | None = None,
+    against: str = "",
+) -> Plan:
+    """The plan for named variants; each is paired with its own control, which is added when not named.
+
+    against: one control for all of them in place of their own.
+    """
+    registry = load_variants()
+    controls = _against(registry, variants, against) if against else registry.with_controls(variants)
+    return Plan(
+        seed=secrets.randbits(31) if seed is None else seed,
+        controls=controls,
+        concurrencies=tuple(concurrencies),
+        blocks=blocks,
+        design=design,
+        lengths=lengths or Lengths(1024, 256),
+        window=window or WindowRules(),
+        time_scale=time_scale,
+        delta=delta,
+        objectives=objectives,
+    )
+
+
+def begin(
+    plan: Plan, setup: Setup, name: str | None, progress: Progress, pause: Callable[[], bool] = lambda: False
+) -> Outcome:
+    """Runs a new campaign under this plan; pause is asked before each block and leaves the rest to `resume`."""
+    require_runnable(setup, plan, load_variants())
+    folder = new_run(name)
+    with owned(folder.path):
+        # Another lab may have taken the name since it was found free.
+        new_run(folder.path.name)
+        folder.keep_plan(plan)
+        write_json(folder.path / "setup.json", asdict(setup))
+    return _run(folder, setup, progress, pause)
+
+
+def resume(name: str, progress: Progress, pause: Callable[[], bool] = lambda: False) -> Outcome:
+    """Goes on with a campaign at its next unfinished block, under its own plan."""
+    folder = open_run(name)
+    return _run(folder, Setup(**read_json(folder.path / "setup.json")), progress, pause)
+
+
+def judge_again(folder: RunFolder) -> Verdict:
+    """The verdict of a folder's finished blocks; the same rows give the same bytes."""
+    plan = folder.plan()
+    cells = list(campaigns.finished_cells(folder, plan))
+    if not cells:
+        raise InvalidCampaignError(f"{folder.path} has no finished block yet; resume it first")
+    return judge(plan, cells, campaign_facts(folder, plan))
+
+
+def keep_imported(folder: RunFolder, imported: Imported, variants: Mapping[str, Any]) -> Outcome:
+    """Keeps and judges cells that another load driver measured; the folder has no rows and no proof, and says so.
+
+    variants: each variant's record as the manifest keeps it.
+    """
+    folder.keep_plan(imported.plan)
+    manifest = {"simulated": imported.facts.simulated, "imported": True, "notes": list(imported.facts.notes)}
+    manifest |= {"variants": dict(variants)}
+    folder.keep_manifest(manifest)
+    write_cells(folder.cells_file, imported.cells)
+    verdict = judge(imported.plan, imported.cells, imported.facts)
+    write_text(folder.verdict_file, verdict.text())
+    point_latest(folder)
+    return Outcome(folder, verdict)
+
+
+def planned_s(plan: Plan, start_s: float) -> float:
+    """Wall seconds a campaign takes by plan, without blocks that must be done again."""
+    starts = len(plan.starts(0)) * plan.blocks
+    level_s = (plan.window.settle_s + plan.window.window_s) / plan.time_scale
+    return starts * (start_s + len(plan.concurrencies) * level_s)
+
+
+def full_campaign_note() -> str:
+    """One line: what the whole reference campaign would take on real hardware."""
+    plan = write_plan(("baseline", "pinned", "v1", "v2"), (1, 8, 48, 64, 80, 96), blocks=8)
+    return (
+        f"the full campaign on a real stack: {len(plan.variants)} variants, {len(plan.concurrencies)} concurrencies, "
+        f"{plan.blocks} blocks of {len(plan.starts(0))} starts, about {spoken(planned_s(plan, REAL_START_S))}"
+    )
+
+
+def _against(registry: Registry, variants: Sequence[str], control: str) -> dict[str, str]:
+    judged = [registry.get(name).name for name in dict.fromkeys(variants) if name != registry.get(control).name]
+    if not judged:
+        raise UsageError(f"--against {control} leaves no variant to compare with it; name one in --variants")
+    return dict.fromkeys(judged, control)
+
+
+def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[], bool]) -> Outcome:
+    plan, registry = folder.plan(), load_variants()
+    if all(campaigns.unsettled(folder.block_record(block)) is None for block in range(plan.blocks)):
+        progress.say("every block is measured; judging the rows again")
+    else:
+        progress.step("the load client is played every shape of stream")
+        require_conformance(folder)
+    kernels, stack = make_ready(setup, plan, registry, folder.path, progress.step)
+    records = {v: variant_record(registry.get(v)) for v in plan.variants}
+    campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause))
+    verdict = judge_again(folder)
+    write_text(folder.verdict_file, verdict.text())
+    point_latest(folder)
+    return Outcome(folder, verdict)
+
+
+def variant_record(variant: Variant) -> dict[str, Any]:
+    """What the manifest keeps of a variant: its words as they stood when the campaign began."""
+    prediction = {str(c): list(percent) for c, percent in variant.prediction.items()}
+    return {"hypothesis": variant.hypothesis, "prediction": prediction, "status": variant.status}

@@ -1,0 +1,78 @@
+"""What gate and proof established about a campaign's variants, as the verdict needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from app.campaign.integrity import check_belonging
+from app.campaign.runs import RunFolder
+from app.errors import InvalidCampaignError
+from app.records import read_json
+from loadtest.judge.verdict import Facts, VariantFacts
+from loadtest.plan import Plan
+
+FORCED = "path forced"
+GATE_NOT_RUN = "the gate was not run on these variants; invoke check --variant NAME compiles them"
+
+
+def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
+    """Facts from manifest.json, gate.json where the gate was run, and the proof.json of every finished start.
+
+    InvalidCampaignError when these are not of one campaign.
+    """
+    try:
+        return _read_facts(folder, plan)
+    except (TypeError, ValueError, LookupError, AttributeError) as e:
+        raise InvalidCampaignError(
+            f"{folder.path}: manifest, gate or proofs are malformed ({type(e).__name__}: {e}); they were changed"
+        ) from e
+
+
+def _read_facts(folder: RunFolder, plan: Plan) -> Facts:
+    manifest = folder.manifest()
+    gate_file = folder.path / "gate.json"
+    gate: Mapping[str, Any] = read_json(gate_file) if gate_file.is_file() else {}
+    return Facts(
+        campaign=folder.path.name,
+        simulated=bool(manifest["simulated"]),
+        time_scale=plan.time_scale,
+        variants={v: _facts_of(v, plan, manifest, gate, list(_proofs(folder, plan, v))) for v in plan.variants},
+        warnings=check_belonging(folder, plan, manifest),
+        notes=(*forced_path(manifest), *(() if gate else (GATE_NOT_RUN,))),
+    )
+
+
+def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the engine said of a path forced on another GPU than the kernel's own; nothing where it was not."""
+    path = str(manifest.get("stack", {}).get("path", ""))
+    return (path,) if path.startswith(FORCED) else ()
+
+
+def _facts_of(
+    variant: str, plan: Plan, manifest: Mapping[str, Any], gate: Mapping[str, Any], proofs: list[dict[str, Any]]
+) -> VariantFacts:
+    kinds = {finding["kind"] for finding in gate.get(variant, {}).get("findings", ())}
+    drawn = "draw" in kinds or any(len(p.get("candidates", ())) > 1 for p in proofs)
+    configs = sorted({str(p["config"]) for p in proofs})
+    forced = forced_path(manifest) if manifest["kernels"][variant]["selector"] == "triton" else ()
+    return VariantFacts(
+        autotune_drawn=drawn,
+        same_code="no-op" in kinds or _same_file(variant, plan, manifest),
+        # The campaign ends at a failed proof, so a finished start without one cannot be.
+        proof_ok=bool(proofs),
+        stamps=((f"autotune drawn: {', '.join(configs)}",) if drawn else ()) + forced,
+    )
+
+
+def _same_file(variant: str, plan: Plan, manifest: Mapping[str, Any]) -> bool:
+    control, kernels = plan.controls.get(variant), manifest["kernels"]
+    return control is not None and kernels[variant] == kernels[control]
+
+
+def _proofs(folder: RunFolder, plan: Plan, variant: str) -> Iterator[dict[str, Any]]:
+    for block in range(plan.blocks):
+        if folder.block_record(block) is not None:
+            for start in plan.starts(block):
+                if start.variant == variant:
+                    yield dict(read_json(folder.start(start) / "proof.json"))

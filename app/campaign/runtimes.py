@@ -1,0 +1,137 @@
+"""What a campaign runs on: the kernels put in place for its runtime, and the stack that will serve them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from app.engine import Engine
+from app.engine.sglang.served import Served, read_served, split_settings
+from app.errors import UsageError
+from app.kernel.placed import PlacedKernel
+from app.kernel.variants import Registry
+from app.stack import Stack
+from loadtest.client.key import key_file
+from loadtest.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Runtime, engine and release; kept in setup.json so that a campaign can be resumed.
+
+    calibration is the simulated engine's timing file, None for the shipped one. server: settings of SGLang's servers on
+    the local runtime, by name as `Served` has them.
+    """
+
+    runtime: str = "local"
+    engine: str = "sim"
+    release: str = "0.5.17"
+    calibration: str | None = None
+    server: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for what, value, known in (
+            ("runtime", self.runtime, ("local", "docker")),
+            ("engine", self.engine, ("sim", "sglang")),
+        ):
+            if value not in known:
+                raise UsageError.unknown(what, value, known)
+        if self.server and (self.runtime, self.engine) != ("local", "sglang"):
+            raise UsageError("--model and --server are of --runtime local --engine sglang; containers read .env")
+        self.served()
+
+    def served(self) -> Served:
+        """The settings of SGLang's servers; UsageError names a wrong one."""
+        return read_served({"release": self.release, **self.server})
+
+
+def setup_of(runtime: str, engine: str, calibration: str, model: str, server: str) -> Setup:
+    """What a campaign runs on, from texts; server: settings of SGLang's own servers as KEY=VALUE,KEY=VALUE."""
+    texts = split_settings(server) | ({"model": model} if model else {})
+    release = {"release": texts.pop("release")} if "release" in texts else {}
+    return Setup(runtime=runtime, engine=engine, calibration=calibration or None, server=texts, **release)
+
+
+def require_runnable(setup: Setup, plan: Plan, registry: Registry) -> None:
+    """Refuses, before anything is made, what could not run: a config without timing, no daemon, no interpreter."""
+    if setup.runtime == "docker":
+        from app.image.daemon import connect
+
+        connect()
+    elif setup.engine == "sglang":
+        from app.engine.sglang.installation import find_installation
+
+        find_installation(setup.release)
+    else:
+        _require_timings(setup, plan, registry)
+
+
+def _require_timings(setup: Setup, plan: Plan, registry: Registry) -> None:
+    from app.engine.sim.calibration import read_calibration
+
+    calibration = read_calibration(_calibration(setup))
+    for variant in map(registry.get, plan.variants):
+        if variant.selector == "triton" and variant.change.configs:
+            calibration.survivors([str(config) for config in variant.change.configs])
+
+
+def _calibration(setup: Setup) -> Path:
+    from app.engine.sim.engine import CALIBRATION
+
+    return CALIBRATION if setup.calibration is None else Path(setup.calibration)
+
+
+def make_ready(
+    setup: Setup, plan: Plan, registry: Registry, folder: Path, say: Callable[[str], None]
+) -> tuple[dict[str, PlacedKernel], Stack]:
+    """Each variant's kernel in its place, and a stack that is not up yet; `say` hears of builds."""
+    if setup.runtime == "docker":
+        return _docker(setup, plan, folder, say)
+    return _local(setup, plan, registry, folder)
+
+
+def _local(setup: Setup, plan: Plan, registry: Registry, folder: Path) -> tuple[dict[str, PlacedKernel], Stack]:
+    from app.kernel.placing import place_kernels
+    from app.kernel.upstream import fetch_base
+    from app.stack.local import LocalStack
+
+    kernels = place_kernels(registry, plan.variants, fetch_base(setup.release), folder / "kernels")
+    return kernels, LocalStack(_engine(setup, plan, folder), folder / "logs")
+
+
+def _docker(
+    setup: Setup, plan: Plan, folder: Path, say: Callable[[str], None]
+) -> tuple[dict[str, PlacedKernel], Stack]:
+    from app.campaign.container_runtime import campaign_containers
+
+    if setup.calibration is not None:
+        raise UsageError("a calibration file of one's own needs --runtime local; images carry the shipped one")
+    made = campaign_containers(
+        plan.variants,
+        setup.engine,
+        seed=plan.seed,
+        time_scale=plan.time_scale,
+        logs=folder / "logs",
+        say=lambda line: say(f"docker  {line[:100]}"),
+    )
+    return made.kernels, made.stack
+
+
+def _engine(setup: Setup, plan: Plan, folder: Path) -> Engine:
+    from app.engine.sim.engine import SimEngine
+
+    if setup.engine == "sglang":
+        return _sglang(setup, plan, folder)
+    key = key_file(os.environ)
+    return SimEngine(seed=plan.seed, time_scale=plan.time_scale, calibration=_calibration(setup), key_file=key)
+
+
+def _sglang(setup: Setup, plan: Plan, folder: Path) -> Engine:
+    from app.engine.sglang.engine import SglangEngine
+    from app.engine.sglang.installation import find_installation
+
+    if plan.time_scale != 1:
+        raise UsageError(f"time scale {plan.time_scale:g} on a real engine; it must be 1")
+    return SglangEngine(setup.served(), find_installation(setup.release), folder / "engine")

@@ -1,0 +1,221 @@
+"""One stretch of GPU time: pairs of variants in order of worth, block by block, each block's rows kept as it ends.
+
+`python -m app.campaign.sitting` runs one; a later sitting, on another machine too, goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from app import arguments
+from app.campaign import compare
+from app.campaign.runs import RUNS, RunFolder
+from app.campaign.runtimes import setup_of
+from app.errors import LabError, UsageError
+from app.progress import Progress
+from app.records import write_json
+from loadtest.plan import Lengths, Plan, WindowRules
+
+# What each pair is worth falls from left to right; the first variant is judged against the second.
+PAIRS = (("fast", "pinned"), ("v1", "pinned"), ("v2", "pinned"), ("fast", "upstream"), ("fast", "flashmla"))
+# Before the next pair begins; then every pair is filled up in the same order.
+FIRST_BLOCKS = 3
+ROWS = "rows.parquet"
+Pause = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a sitting measures. prefix: of every campaign's name, for shape and card; server: as --server has it.
+
+    seconds: wall time after which no block begins; out: where archives are written; blocks: of each pair in the end.
+    """
+
+    prefix: str
+    seconds: float
+    out: Path
+    server: str
+    blocks: int = 6
+    concurrency: str = "1,8,48,64,80,96"
+    lengths: str = "1024,256"
+    settle_s: float = 3.0
+    window_s: float = 10.0
+    seed: int = 1
+    pairs: tuple[tuple[str, str], ...] = PAIRS
+
+    def name(self, pair: tuple[str, str]) -> str:
+        """The campaign's name."""
+        return f"{self.prefix}-{pair[0]}-{pair[1]}"
+
+    def plan(self, pair: tuple[str, str]) -> Plan:
+        """Each block starts both once, the order changing from block to block: starts are what time is short for."""
+        return compare.write_plan(
+            (pair[0],),
+            arguments.numbers(self.concurrency, "concurrency"),
+            blocks=self.blocks,
+            design="single",
+            seed=self.seed,
+            lengths=Lengths(*arguments.pair(self.lengths, "lengths")),
+            window=WindowRules(self.settle_s, self.window_s),
+            against=pair[1],
+        )
+
+
+class Sitting:
+    """Measures an order's pairs until its time is over; faults of one pair do not keep the next from its turn."""
+
+    def __init__(
+        self,
+        order: Order,
+        measure: Callable[[Order, tuple[str, str], Pause], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        runs: Path = RUNS,
+    ) -> None:
+        self._order, self._measure, self._clock, self._runs = order, measure or measure_pair, clock, runs
+        self._began = self._last = clock()
+        # A start compiles what no cache holds yet, so the first block is given twice its planned time.
+        self._block_s = 2 * compare.planned_s(order.plan(order.pairs[0]), compare.REAL_START_S) / order.blocks
+        self._kept: set[Path] = set(finished_blocks(self._folders()))
+        self.faults: dict[str, str] = {}
+
+    def run(self) -> dict[str, int]:
+        """Finished blocks of each campaign, after this sitting."""
+        for target in (min(FIRST_BLOCKS, self._order.blocks), self._order.blocks):
+            for pair in self._order.pairs:
+                if self._name_of(pair) not in self.faults and self._count(pair) < target and self._time_for_a_block():
+                    self._turn(pair, target)
+        self._keep()
+        return {self._name_of(pair): self._count(pair) for pair in self._order.pairs}
+
+    def _turn(self, pair: tuple[str, str], target: int) -> None:
+        name = self._name_of(pair)
+        self._last = self._clock()
+
+        def pause() -> bool:
+            self._keep()
+            return self._count(pair) >= target or not self._time_for_a_block()
+
+        try:
+            self._measure(self._order, pair, pause)
+        except LabError as fault:
+            self.faults[name] = str(fault)
+            print(f"{name}: {fault}", flush=True)
+        self._keep()
+
+    def _time_for_a_block(self) -> bool:
+        return self._clock() + self._block_s <= self._began + self._order.seconds
+
+    def _keep(self) -> None:
+        """Archives the rows of blocks that are new, then everything but rows, which is all that going on needs."""
+        for block in sorted(set(finished_blocks(self._folders())) - self._kept):
+            self._block_s = max(1.0, self._clock() - self._last)
+            self._last = self._clock()
+            self._kept.add(block)
+            name = f"{block.parent.parent.name}-{block.name}.tar.gz"
+            pack(self._order.out / name, self._runs, sorted(block.rglob("*")))
+        write_json(self._order.out / "sitting.json", {"faults": self.faults, "blocks": sorted(map(str, self._kept))})
+        pack(self._order.out / "state.tar.gz", self._runs, list(state_files(self._folders())))
+
+    def _folders(self) -> list[Path]:
+        return [self._runs / self._name_of(pair) for pair in self._order.pairs]
+
+    def _count(self, pair: tuple[str, str]) -> int:
+        return len(list(finished_blocks([self._runs / self._name_of(pair)])))
+
+    def _name_of(self, pair: tuple[str, str]) -> str:
+        return self._order.name(pair)
+
+
+def measure_pair(order: Order, pair: tuple[str, str], pause: Pause) -> None:
+    """Begins the pair's campaign, or goes on with it."""
+    name, plan = order.name(pair), order.plan(pair)
+    with Progress(len(plan.starts(0)) * plan.blocks, quiet=True) as progress:
+        if RunFolder(RUNS / name).plan_file.is_file():
+            compare.resume(name, progress, pause)
+        else:
+            compare.begin(plan, setup_of("local", "sglang", "", "", order.server), name, progress, pause)
+
+
+def finished_blocks(folders: list[Path]) -> Iterator[Path]:
+    """Folders of blocks that ended, void ones too."""
+    for folder in folders:
+        yield from (p.parent for p in sorted(folder.glob("blocks/[0-9][0-9][0-9]/block.json")))
+
+
+def state_files(folders: list[Path]) -> Iterator[Path]:
+    """What a campaign needs to go on elsewhere and to be judged: all but raw rows, caches and packages."""
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder).parts
+            if path.is_file() and path.name not in (ROWS, ".lock") and inside[0] != "engine":
+                yield path
+
+
+def pack(archive: Path, root: Path, files: list[Path]) -> None:
+    """A tar file, whole or not at all, of files by their path under root."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    partial = archive.with_name(f".{archive.name}")
+    with tarfile.open(partial, "w:gz", compresslevel=6) as tar:
+        for path in files:
+            tar.add(path, path.relative_to(root), recursive=False)
+    partial.replace(archive)
+
+
+def restore(archive: Path, runs: Path = RUNS) -> None:
+    """Unpacks an earlier sitting's state; UsageError when it cannot be read or a campaign of it is here already."""
+    try:
+        _unpack(archive, runs)
+    except (OSError, tarfile.TarError) as e:
+        raise UsageError(f"--state {archive} could not be unpacked ({e}); name the state.tar.gz of a sitting") from e
+
+
+def _unpack(archive: Path, runs: Path) -> None:
+    with tarfile.open(archive) as tar:
+        here = {name.partition("/")[0] for name in tar.getnames() if (runs / name.partition("/")[0]).exists()}
+        if here:
+            raise UsageError(f"{', '.join(sorted(here))} is in {runs} already; move it away or leave --state out")
+        tar.extractall(runs, filter="data")
+
+
+def main(given: list[str] | None = None) -> int:
+    """Runs a sitting from the command line; 1 when a pair had a fault."""
+    parser = argparse.ArgumentParser(prog="python -m app.campaign.sitting", description=__doc__)
+    parser.add_argument("--prefix", required=True, help="of the campaigns' names, such as h200-h64")
+    parser.add_argument("--seconds", type=float, required=True, help="after which no block begins")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the archives")
+    parser.add_argument("--server", default="topology=single", help="settings of the servers, as compare has them")
+    parser.add_argument("--state", type=Path, help="state.tar.gz of an earlier sitting")
+    parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("--concurrency", default="1,8,48,64,80,96")
+    parser.add_argument("--pairs", default="", help="such as fast-pinned,v1-pinned; empty: all, in order of worth")
+    chosen = vars(parser.parse_args(given))
+    state, pairs = chosen.pop("state"), chosen.pop("pairs")
+    order = Order(**chosen, pairs=tuple(pair_of(p) for p in pairs.split(",")) if pairs else PAIRS)
+    try:
+        if state is not None and not all((RUNS / order.name(p)).exists() for p in order.pairs[:1]):
+            restore(state)
+        sitting = Sitting(order)
+        for name, blocks in sitting.run().items():
+            print(f"{name}: {blocks} of {order.blocks} blocks")
+    except LabError as fault:
+        print(f"lab: {fault}", file=sys.stderr)
+        return 1
+    return 1 if sitting.faults else 0
+
+
+def pair_of(text: str) -> tuple[str, str]:
+    """Variant and control of "fast-pinned"."""
+    variant, dash, control = text.strip().partition("-")
+    if not dash:
+        raise UsageError(f"--pairs {text!r}: VARIANT-CONTROL is needed, such as fast-pinned")
+    return variant, control
+
+
+if __name__ == "__main__":
+    sys.exit(main())

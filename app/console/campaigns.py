@@ -1,0 +1,204 @@
+"""What the tasks show: each function does one task's work from its options and prints the outcome."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.syntax import Syntax
+from rich.table import Table
+
+from app import arguments
+from app.campaign import compare
+from app.campaign.kernel_share import check_shares
+from app.campaign.runs import RUNS, RunFolder, new_run, open_run
+from app.campaign.runtimes import Setup, setup_of
+from app.console import demo
+from app.kernel.patch import patch_kernel
+from app.kernel.upstream import fetch_base
+from app.kernel.variants import TABLE_COLUMNS, load_variants, table_rows
+from app.ledger.campaigns import LEDGER, record_campaign
+from app.progress import Progress
+from app.records import write_text
+from app.report import write_reports
+from app.report.campaign_view import read_campaign
+from app.report.curves import throughput_curves
+from app.report.export import ledger_records, summary
+from app.report.terminal import print_campaign
+from loadtest.importing.runs import import_campaign, named_variants
+from loadtest.judge import calibration_report
+from loadtest.plan import Lengths, Plan, WindowRules
+
+SCHEMA = 1
+WIDE = 200
+
+
+def show_demo(seed: str, quiet: bool) -> list[str]:
+    """Runs the demo and prints its tables, the path of its report and what a full campaign would take.
+
+    Gives "invalid" where the machine let no variant be judged; every other decision is what a demo is to show.
+    """
+    plan = demo.demo_plan(arguments.integer(seed, "seed"))
+    with _progress(plan, quiet) as progress:
+        outcome = compare.begin(plan, Setup(), None, progress)
+    # The demo is no experiment of the repository's: its entry stays with the runs.
+    record_campaign(outcome.folder.path, RUNS / LEDGER)
+    show_campaign_folder(outcome.folder)
+    print(compare.full_campaign_note())
+    found = decisions(outcome)
+    return ["invalid"] if set(found) == {"invalid"} else []
+
+
+def show_variants(as_json: bool) -> None:
+    """Prints the table of variants."""
+    registry = load_variants()
+    rows = table_rows(registry.get(name) for name in registry.names)
+    if as_json:
+        print(json.dumps([dict(zip(TABLE_COLUMNS, row, strict=True)) for row in rows], indent=1))
+        return
+    table = Table(*TABLE_COLUMNS, title="variants")
+    for row in rows:
+        table.add_row(*row)
+    wide_console().print(table)
+
+
+def show_diff(variant: str, release: str) -> None:
+    """Prints a variant's unified diff: against the pristine file, or against its replacement file where it has one."""
+    found = load_variants().get(variant)
+    base = fetch_base(release or None, module=found.target.module if found.target else None)
+    patched = patch_kernel(base, found)
+    text = patched.edits if found.change.file else patched.diff
+    if found.change.file:
+        whole = f"# {variant} replaces the whole of {base.relative_path} by {found.change.file}"
+        text = f"{whole}{', in which it changes:' if text else ', as that file stands'}\n{text}"
+    text = text or f"{variant} leaves {base.relative_path} as it is\n"
+    console = Console()
+    if console.is_terminal:
+        console.print(Syntax(text, "diff"))
+    else:
+        print(text, end="")
+
+
+def compare_from_options(
+    *,
+    variants: str,
+    concurrency: str,
+    blocks: int,
+    design: str,
+    runtime: str,
+    engine: str,
+    time_scale: str,
+    lengths: str,
+    settle: str,
+    window: str,
+    delta: str,
+    slo: str,
+    seed: str,
+    id: str,
+    resume: str,
+    calibration: str,
+    model: str,
+    server: str,
+    against: str,
+    quiet: bool,
+) -> compare.Outcome:
+    """Runs or resumes a campaign from the task's options and prints its outcome."""
+    if resume:
+        plan = open_run(resume).plan()
+        with _progress(plan, quiet) as progress:
+            outcome = compare.resume(resume, progress)
+    else:
+        plan = compare.write_plan(
+            arguments.names(variants, "variants"),
+            arguments.numbers(concurrency, "concurrency"),
+            blocks=blocks,
+            design=arguments.design(design),
+            seed=arguments.integer(seed, "seed"),
+            lengths=Lengths(*arguments.pair(lengths, "lengths")),
+            window=WindowRules(arguments.number(settle, "settle"), arguments.number(window, "window")),
+            time_scale=arguments.number(time_scale, "time-scale"),
+            delta=arguments.number(delta, "delta"),
+            objectives=arguments.objectives(slo),
+            against=against,
+        )
+        setup = setup_of(runtime, engine, calibration, model, server)
+        with _progress(plan, quiet) as progress:
+            outcome = compare.begin(plan, setup, id or None, progress)
+    record_campaign(outcome.folder.path)
+    show_campaign_folder(outcome.folder)
+    return outcome
+
+
+def judge_imported(folder: str, variants: str, delta: str, name: str) -> compare.Outcome:
+    """Judges what another load driver measured, as import.csv in that folder declares it, and prints the outcome.
+
+    variants: as given, else those that import.csv names.
+    """
+    registry = load_variants()
+    names = arguments.names(variants, "variants") if variants else named_variants(Path(folder))
+    found = import_campaign(Path(folder), registry.with_controls(names), delta=arguments.number(delta, "delta"))
+    run = new_run(name or None)
+    outcome = compare.keep_imported(
+        run, found, {v: compare.variant_record(registry.get(v)) for v in found.plan.variants}
+    )
+    show_campaign_folder(run)
+    return outcome
+
+
+def decisions(outcome: compare.Outcome) -> list[str]:
+    """The decision on every variant."""
+    return [v.decision for v in outcome.verdict.variants]
+
+
+def show_campaign(name: str, slope: str, amdahl: str, as_json: bool) -> None:
+    """Judges a campaign's rows again, writes its reports anew and prints it."""
+    folder = open_run(name)
+    write_text(folder.verdict_file, compare.judge_again(folder).text())
+    checks = check_shares(folder, Path(amdahl)) if amdahl else ()
+    question = arguments.numbers(slope, "slope") or None
+    if as_json:
+        view = write_reports(folder.path, question).view
+        curves = [asdict(curve) for curve in throughput_curves(view, question)]
+        print(json.dumps(summary(view) | {"curves": curves, "kernel_shares": list(checks)}, indent=1))
+        return
+    show_campaign_folder(folder, question)
+    if checks:
+        print(*checks, sep="\n")
+
+
+def enter_ledger(name: str, as_json: bool) -> None:
+    """Writes a campaign's ledger entry and prints it."""
+    folder = open_run(name)
+    entry = record_campaign(folder.path)
+    if as_json:
+        view = read_campaign(folder.path)
+        record = {"schema": SCHEMA, "campaign": view.name, "simulated": view.simulated, "ledger": str(LEDGER)}
+        print(json.dumps(record | {"entry": entry, "variants": ledger_records(view)}, indent=1))
+        return
+    print(entry)
+
+
+def calibrate(campaigns: int) -> None:
+    """Measures the verdict's error rates, writes the tables and names promises that do not hold."""
+    found = calibration_report.run(campaigns, tell=print)
+    calibration_report.write(found)
+    print("\n".join(found.broken) or "every promise of docs/statistics.md holds")
+
+
+def show_campaign_folder(folder: RunFolder, slope: tuple[int, ...] | None = None) -> None:
+    """Writes a judged campaign's reports and prints its outcome; slope: concurrencies to ask the slope between."""
+    reports = write_reports(folder.path, slope)
+    print_campaign(reports.view)
+    print(f"report: {reports.html}")
+
+
+def wide_console() -> Console:
+    """A terminal's own width; wide enough for any table where output goes to a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDE, no_color=True)
+
+
+def _progress(plan: Plan, quiet: bool) -> Progress:
+    return Progress(len(plan.starts(0)) * plan.blocks, quiet=quiet)

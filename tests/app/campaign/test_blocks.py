@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.campaign.blocks import Campaign, finished_cells, run
+from app.campaign.runs import RunFolder
+from app.errors import InvalidCampaignError, LoadError, ProofError
+from app.kernel.placed import PlacedKernel
+from app.progress import Progress
+from app.records import read_json, write_json
+from app.stack.watch import Watch
+from loadtest.cells import Cell, write_cells
+from loadtest.plan import Plan, Start
+from tests.app.fake_stack import FakeStack
+
+PLAN = Plan(seed=3, controls={"v1": "pinned"}, concurrencies=(1, 8), blocks=2)
+KERNELS = {n: PlacedKernel(n, "triton", Path(f"{n}.py"), n * 8, "base", "_kernel") for n in ("pinned", "v1")}
+
+
+class FakeLoad:
+    """Stands for the load driver: makes cells at once; `faults` are raised or returned as reasons, one per call."""
+
+    def __init__(self) -> None:
+        self.calls: list[Start] = []
+        self.faults: dict[int, Any] = {}
+
+    def __call__(self, order: Path, plan: Plan, start: Start, watch: Watch) -> list[Cell]:
+        self.calls.append(start)
+        fault = self.faults.get(len(self.calls))
+        if isinstance(fault, BaseException):
+            raise fault
+        cells = [_cell(start, c, (fault,) if fault else ()) for c in start.concurrencies]
+        write_cells(order.with_name("cells.csv"), cells)
+        return cells
+
+
+def _cell(start: Start, concurrency: int, reasons: tuple[str, ...]) -> Cell:
+    return Cell(
+        start.block, start.index, start.variant, concurrency, 100.0, 10.0, 1000, 10, 1, 2, 3, 3, 4, 5, 1, 0, 0, reasons
+    )
+
+
+@pytest.fixture
+def stack() -> Iterator[FakeStack]:
+    with FakeStack() as made:
+        yield made
+
+
+@pytest.fixture
+def load() -> FakeLoad:
+    return FakeLoad()
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, stack: FakeStack, load: FakeLoad) -> Campaign:
+    return Campaign(PLAN, KERNELS, RunFolder(tmp_path), stack, Progress(8, quiet=True), {}, load)
+
+
+def test_every_start_of_the_plan_is_measured_once_in_order(campaign: Campaign, load: FakeLoad) -> None:
+    cells = run(campaign)
+    assert load.calls == [s for b in range(2) for s in PLAN.starts(b)]
+    assert len(cells) == 2 * 4 * 2
+
+
+def test_a_void_block_is_done_again_whole_and_its_first_attempt_is_kept(campaign: Campaign, load: FakeLoad) -> None:
+    load.faults = {2: "client lag p99 31 ms"}
+    cells = run(campaign)
+    assert [s.block for s in load.calls] == [0] * 8 + [1] * 4
+    assert all(c.valid for c in cells)
+    assert "client lag" in campaign.folder.void_attempts()[0]["void"][0]
+
+
+def test_a_service_that_dies_in_a_block_voids_the_block_and_the_campaign_goes_on(
+    campaign: Campaign, load: FakeLoad, stack: FakeStack
+) -> None:
+    load.faults = {3: LoadError("decode ended with exit code -9")}
+    assert len(run(campaign)) == 16
+    assert stack.downs == 2
+
+
+def test_a_service_found_dead_after_the_load_voids_the_block_by_name(
+    campaign: Campaign, load: FakeLoad, stack: FakeStack
+) -> None:
+    def die_once(order: Path, plan: Plan, start: Start, watch: Watch) -> list[Cell]:
+        stack.dead = ["decode"] if len(load.calls) == 1 else []
+        return load(order, plan, start, watch)
+
+    run(replace(campaign, load=die_once))
+    assert "decode ended during the load" in campaign.folder.void_attempts()[0]["void"][0]
+
+
+def test_a_lab_killed_after_a_void_attempt_does_the_block_again(campaign: Campaign, load: FakeLoad) -> None:
+    record = {"schema": 1, "block": 0, "attempt": 1, "void": ["lag"], "finished_at": ""}
+    write_json(campaign.folder.block(0) / "block.json", record)
+    assert len(run(campaign)) == 16
+    assert campaign.folder.void_attempts() == [record]
+
+
+def test_a_block_that_stays_void_ends_with_its_reasons(campaign: Campaign, load: FakeLoad) -> None:
+    load.faults = dict.fromkeys(range(1, 13), "throttled")
+    cells = run(campaign)
+    assert [c.valid for c in cells] == [False] * 8 + [True] * 8
+
+
+def test_a_start_that_could_never_be_measured_leaves_void_cells(campaign: Campaign, load: FakeLoad) -> None:
+    load.faults = {n: LoadError("decode ended with exit code 1") for n in (2, 4, 6)}
+    cells = run(campaign)
+    missing = [c for c in cells if c.block == 0 and c.start == 1]
+    assert [c.valid for c in missing] == [False, False]
+    assert "decode ended with exit code 1" in missing[0].reasons[0]
+
+
+def test_a_load_that_fails_at_the_very_first_start_ends_the_campaign(campaign: Campaign, load: FakeLoad) -> None:
+    load.faults = {1: LoadError("no such option")}
+    with pytest.raises(LoadError, match="no such option"):
+        run(campaign)
+
+
+def test_a_failed_proof_ends_the_campaign_and_brings_the_stack_down(campaign: Campaign, stack: FakeStack) -> None:
+    stack.lies = {"kernel_sha256": "other"}
+    with pytest.raises(ProofError):
+        run(campaign)
+    assert stack.downs == 1
+
+
+def test_an_interrupted_campaign_goes_on_at_its_unfinished_block(campaign: Campaign, load: FakeLoad) -> None:
+    load.faults = {6: KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        run(campaign)
+    assert len(list(finished_cells(campaign.folder, PLAN))) == 8
+    load.faults = {}
+    assert len(run(campaign)) == 16
+    assert [s.block for s in load.calls] == [0] * 4 + [1] * 2 + [1] * 4
+
+
+def test_resuming_under_another_kernel_is_refused(campaign: Campaign) -> None:
+    run(campaign)
+    changed = {**KERNELS, "v1": replace(KERNELS["v1"], sha256="changed")}
+    with pytest.raises(InvalidCampaignError, match="kernels differ"):
+        run(replace(campaign, kernels=changed))
+
+
+def test_a_block_whose_starts_were_served_differently_is_refused(
+    campaign: Campaign, load: FakeLoad, stack: FakeStack
+) -> None:
+    original = load.__call__
+
+    def change_model(*args: Any) -> list[Cell]:
+        stack.lies = {"model": "another"}
+        return original(*args)
+
+    with pytest.raises(InvalidCampaignError, match=r"served\.model"):
+        run(replace(campaign, load=change_model))
+
+
+def test_each_start_keeps_its_proof_and_its_order(campaign: Campaign) -> None:
+    run(campaign)
+    folder = campaign.folder.start(PLAN.starts(1)[2])
+    assert read_json(folder / "proof.json")["kernel_sha256"] == KERNELS[PLAN.starts(1)[2].variant].sha256
+    assert read_json(folder / "order.json")["prompt_seed"] == PLAN.prompt_seed(1)

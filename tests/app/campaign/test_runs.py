@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from app.campaign.compare import begin, judge_again
+from app.campaign.runs import RunFolder, new_run, open_run, point_latest
+from app.campaign.runtimes import Setup
+from app.errors import InvalidCampaignError, RecordsError, UsageError
+from app.progress import Progress
+from app.records import owned, read_json, write_json
+from loadtest.plan import Plan
+
+PLAN = Plan(seed=1, controls={"v1": "pinned"}, concurrencies=(1, 8), blocks=2)
+
+
+def test_a_new_run_refuses_an_id_that_holds_a_campaign(tmp_path: Path) -> None:
+    new_run("a", tmp_path).keep_plan(PLAN)
+    with pytest.raises(UsageError, match="--resume a"):
+        new_run("a", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", ".hidden", "x" * 81])
+def test_an_id_cannot_leave_the_runs_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        open_run(name, tmp_path)
+
+
+def test_an_unknown_campaign_lists_the_known_ones(tmp_path: Path) -> None:
+    new_run("known", tmp_path).keep_plan(PLAN)
+    with pytest.raises(UsageError, match="known: known"):
+        open_run("other", tmp_path)
+
+
+def test_latest_points_to_the_last_campaign_and_moves(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        folder = new_run(name, tmp_path)
+        folder.keep_plan(PLAN)
+        point_latest(folder)
+    assert open_run("latest", tmp_path).path.name == "b"
+
+
+def test_another_plan_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.keep_plan(PLAN)
+    with pytest.raises(InvalidCampaignError, match="another plan"):
+        folder.keep_plan(Plan(seed=2, controls={"v1": "pinned"}, concurrencies=(1, 8), blocks=2))
+
+
+def test_a_changed_manifest_names_the_field(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.keep_manifest({"model": "a", "engine": "sim"})
+    with pytest.raises(InvalidCampaignError, match="model differ"):
+        folder.keep_manifest({"model": "b", "engine": "sim"})
+
+
+def test_a_block_set_aside_is_kept_under_a_name_of_its_own(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for _ in range(2):
+        write_json(folder.block(0) / "block.json", {"void": ["lag"]})
+        folder.set_aside(0, "void")
+    assert folder.block_record(0) is None
+    assert len(folder.void_attempts()) == 2
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> RunFolder:
+    """A finished campaign of schema 1, as the lab wrote it before orders were relative and cells had goodput."""
+    shutil.copytree(Path(__file__).with_name("older_run"), tmp_path / "older")
+    return RunFolder(tmp_path / "older")
+
+
+def test_an_older_run_is_read_and_judged(older: RunFolder) -> None:
+    assert older.manifest()["plan_sha256"] == older.plan().sha256()
+    assert judge_again(older).variants[0].variant == "v1"
+
+
+def test_judging_the_same_rows_again_gives_the_same_bytes_wherever_the_folder_lies(
+    older: RunFolder, tmp_path: Path
+) -> None:
+    before = judge_again(older).text()
+    (tmp_path / "elsewhere").mkdir()
+    moved = older.path.rename(tmp_path / "elsewhere" / older.path.name)
+    assert judge_again(RunFolder(moved)).text() == before
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "blocks/001/block.json"])
+def test_a_run_of_a_later_schema_is_refused_by_the_file(older: RunFolder, name: str) -> None:
+    write_json(older.path / name, read_json(older.path / name) | {"schema": 99})
+    with pytest.raises(RecordsError, match=f"{Path(name).name} has schema 99"):
+        judge_again(older)
+
+
+def test_a_plan_of_a_later_schema_is_refused(older: RunFolder) -> None:
+    write_json(older.plan_file, read_json(older.plan_file) | {"schema": 99})
+    with pytest.raises(InvalidCampaignError, match="plan schema 99"):
+        older.plan()
+
+
+def test_a_lab_that_finds_the_folder_taken_writes_nothing_into_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with owned(Path("runs/a")), pytest.raises(UsageError, match="in use by another lab"):
+        begin(PLAN, Setup(), "a", Progress(1, quiet=True))
+    assert [p.name for p in Path("runs/a").iterdir()] == [".lock"]

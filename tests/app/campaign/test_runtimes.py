@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.campaign.compare import write_plan
+from app.campaign.facts import campaign_facts
+from app.campaign.runs import RunFolder
+from app.campaign.runtimes import Setup, make_ready, require_runnable, setup_of
+from app.engine.sglang.engine import SglangEngine
+from app.errors import NotReadyError, UsageError
+from app.kernel.variants import Change, KernelConfig, Registry, load_variants
+from app.records import write_json
+from app.stack.local import LocalStack
+from loadtest.plan import Plan
+from tests.app.engine.sglang.standin import make_standin
+
+SERVER = "topology=single,heads=16,arch=90"
+
+
+def plan(time_scale: float = 1.0) -> Plan:
+    return write_plan(["v1"], [1], blocks=4, time_scale=time_scale, seed=1)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_standin(tmp_path / "home" / "site", sm120=False)
+    told = {"version": "0.5.17", "paths": ["site"], "environment": {}}
+    write_json(tmp_path / "home" / "installation.json", told)
+    monkeypatch.setenv("SGLANG_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def test_a_config_without_a_timing_is_refused_before_anything_starts() -> None:
+    registry = load_variants()
+    odd = replace(registry.get("v1"), change=Change(configs=(KernelConfig({"BLOCK_T": 16}, 2, 2),)))
+    with pytest.raises(UsageError, match=r"no timing for \(16,2,2\).*--calibration"):
+        require_runnable(Setup(), plan(), Registry({**registry.variants, "v1": odd}))
+    require_runnable(Setup(), plan(), registry)
+
+
+def test_sglang_that_is_not_there_is_missed_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SGLANG_PYTHON", "/nowhere/python")
+    with pytest.raises(NotReadyError):
+        require_runnable(setup_of("local", "sglang", "", "dummy-dsv4", SERVER), plan(), load_variants())
+
+
+def test_a_campaign_on_sglang_itself_has_its_stack_and_a_kernel_for_each_variant(home: Path) -> None:
+    setup = setup_of("local", "sglang", "", "dummy-dsv4", SERVER)
+    kernels, stack = make_ready(setup, plan(), load_variants(), home / "run", print)
+    assert isinstance(stack, LocalStack)
+    assert isinstance(stack.engine, SglangEngine)
+    assert (stack.simulated, stack.manifest()["router"], sorted(kernels)) == (False, "none", ["pinned", "v1"])
+
+
+def test_a_time_scale_on_a_real_engine_is_refused(home: Path) -> None:
+    setup = setup_of("local", "sglang", "", "", SERVER)
+    with pytest.raises(UsageError, match="time scale 20 on a real engine"):
+        make_ready(setup, plan(20), load_variants(), home / "run", print)
+
+
+def test_a_model_that_is_not_there_is_refused(home: Path) -> None:
+    setup = setup_of("local", "sglang", "", "/nowhere", SERVER)
+    with pytest.raises(NotReadyError, match=r"/nowhere/config\.json is missing"):
+        make_ready(setup, plan(), load_variants(), home / "run", print)
+
+
+@pytest.mark.parametrize(("runtime", "engine"), [("docker", "sglang"), ("local", "sim")])
+def test_server_settings_elsewhere_are_refused(runtime: str, engine: str) -> None:
+    with pytest.raises(UsageError, match="--runtime local --engine sglang"):
+        setup_of(runtime, engine, "", "dummy-dsv4", "")
+
+
+def test_one_control_may_stand_for_all() -> None:
+    assert write_plan(["fast", "v2", "upstream"], [1], blocks=4, against="upstream").controls == {
+        "fast": "upstream",
+        "v2": "upstream",
+    }
+    with pytest.raises(UsageError, match="leaves no variant"):
+        write_plan(["upstream"], [1], blocks=4, against="upstream")
+
+
+def test_a_forced_path_is_stamped_on_what_rests_on_it(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    kernel = {"sha256": "ab", "base_sha256": "cd"}
+    kernels = {"fast": kernel | {"selector": "triton"}, "flashmla": kernel | {"selector": "flashmla"}}
+    path = "path forced on sm_90: timings are this GPU's"
+    write_json(folder.manifest_file, {"simulated": False, "kernels": kernels, "stack": {"path": path}})
+    facts = campaign_facts(folder, write_plan(["fast"], [1], blocks=4, against="flashmla"))
+    assert (facts.variants["fast"].stamps, facts.variants["flashmla"].stamps) == ((path,), ())
+    assert path in facts.notes

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.campaign.sitting import Order, Pause, Sitting, pair_of, restore
+from app.errors import ProofError, UsageError
+
+ORDER = Order(prefix="card", seconds=10_000, out=Path("out"), server="topology=single", blocks=4, window_s=1)
+TWO = (("fast", "pinned"), ("v1", "pinned"))
+
+
+class Lab:
+    """Finishes a block in `block_s` of its own clock and leaves what a campaign would."""
+
+    def __init__(self, runs: Path, block_s: float = 100) -> None:
+        self.runs, self.block_s, self.now, self.order_of_blocks = runs, block_s, 0.0, list[str]()
+        self.fault = ""
+
+    def clock(self) -> float:
+        return self.now
+
+    def measure(self, order: Order, pair: tuple[str, str], pause: Pause) -> None:
+        folder = self.runs / order.name(pair)
+        for block in range(order.blocks):
+            here = folder / "blocks" / f"{block:03d}"
+            if (here / "block.json").exists():
+                continue
+            if pause():
+                return
+            if self.fault == order.name(pair):
+                raise ProofError("another kernel")
+            (here / "start-00-v1").mkdir(parents=True)
+            (here / "start-00-v1" / "rows.parquet").write_text("rows")
+            (folder / "engine").mkdir(exist_ok=True)
+            (folder / "engine" / "cache").write_text("large")
+            (here / "block.json").write_text("{}")
+            self.now += self.block_s
+            self.order_of_blocks.append(pair[0])
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path / "runs")
+
+
+def sit(lab: Lab, tmp_path: Path, seconds: float = 10_000) -> Sitting:
+    order = replace(ORDER, out=tmp_path / "out", pairs=TWO, seconds=seconds)
+    return Sitting(order, lab.measure, lab.clock, lab.runs)
+
+
+def names(archive: Path) -> set[str]:
+    with tarfile.open(archive) as tar:
+        return set(tar.getnames())
+
+
+def test_each_pair_has_three_blocks_before_the_next_and_is_filled_up_afterwards(lab: Lab, tmp_path: Path) -> None:
+    assert sit(lab, tmp_path).run() == {"card-fast-pinned": 4, "card-v1-pinned": 4}
+    assert lab.order_of_blocks == ["fast"] * 3 + ["v1"] * 3 + ["fast", "v1"]
+
+
+def test_no_block_begins_that_would_not_end_in_time(lab: Lab, tmp_path: Path) -> None:
+    assert sit(lab, tmp_path, seconds=550).run() == {"card-fast-pinned": 3, "card-v1-pinned": 2}
+    assert lab.now == 500
+
+
+def test_a_later_sitting_goes_on_where_the_last_one_stopped(lab: Lab, tmp_path: Path) -> None:
+    sit(lab, tmp_path, seconds=550).run()
+    assert sum(sit(lab, tmp_path).run().values()) == 8
+    assert lab.order_of_blocks.count("v1") == 4
+
+
+def test_a_pair_whose_proof_fails_does_not_keep_the_next_from_its_turn(lab: Lab, tmp_path: Path) -> None:
+    lab.fault = "card-fast-pinned"
+    sitting = sit(lab, tmp_path)
+    assert sitting.run() == {"card-fast-pinned": 0, "card-v1-pinned": 4}
+    assert json.loads((tmp_path / "out" / "sitting.json").read_text())["faults"] == {lab.fault: "another kernel"}
+
+
+def test_every_blocks_rows_are_archived_and_the_state_is_small(lab: Lab, tmp_path: Path) -> None:
+    sit(lab, tmp_path).run()
+    rows = "card-v1-pinned/blocks/002/start-00-v1/rows.parquet"
+    assert rows in names(tmp_path / "out" / "card-v1-pinned-002.tar.gz")
+    state = names(tmp_path / "out" / "state.tar.gz")
+    assert "card-v1-pinned/blocks/002/block.json" in state
+    assert not [name for name in state if name.endswith("rows.parquet") or "/engine/" in name]
+
+
+def test_a_state_is_restored_elsewhere_and_never_over_what_is_there(lab: Lab, tmp_path: Path) -> None:
+    sit(lab, tmp_path).run()
+    restore(tmp_path / "out" / "state.tar.gz", tmp_path / "elsewhere")
+    assert (tmp_path / "elsewhere" / "card-fast-pinned" / "blocks" / "003" / "block.json").is_file()
+    with pytest.raises(UsageError, match=r"is in .*elsewhere already"):
+        restore(tmp_path / "out" / "state.tar.gz", tmp_path / "elsewhere")
+
+
+def test_the_plan_pairs_a_variant_with_the_control_that_is_asked_for() -> None:
+    plan = ORDER.plan(("fast", "flashmla"))
+    assert plan.controls == {"fast": "flashmla"}
+    assert [s.variant for s in plan.starts(0)] != [s.variant for s in plan.starts(1)]
+
+
+def test_a_pair_is_named_by_variant_and_control() -> None:
+    assert pair_of("fast-upstream") == ("fast", "upstream")
+    with pytest.raises(UsageError, match="VARIANT-CONTROL"):
+        pair_of("fast")
+
+
+@pytest.mark.parametrize("content", [None, b"no archive"])
+def test_a_state_that_cannot_be_unpacked_is_refused_in_a_line(tmp_path: Path, content: bytes | None) -> None:
+    archive = tmp_path / "state.tar.gz"
+    if content is not None:
+        archive.write_bytes(content)
+    with pytest.raises(UsageError, match="could not be unpacked"):
+        restore(archive, tmp_path / "runs")
