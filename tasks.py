@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Any, cast
 from invoke.collection import Collection
 from invoke.context import Context
 from invoke.exceptions import Exit
+from invoke.main import program
 from invoke.tasks import Task, task
 
 from app import errors
 from app.lazily import lazily
-from app.task_help import HELP
+from app.task_help import shown_help
 
 if TYPE_CHECKING:
     from app import arguments, environment
     from app import bench_client as bench_clients
     from app.chaos import command as faults
     from app.console import campaigns as console
-    from app.console import operations, planning
+    from app.console import changes, operations, planning
     from app.doctor import examination
     from app.engine.sglang import travel
     from app.gate import bench as bench_kernels
@@ -33,6 +34,7 @@ else:
     arguments = lazily("app.arguments")
     bench_clients = lazily("app.bench_client")
     bench_kernels = lazily("app.gate.bench")
+    changes = lazily("app.console.changes")
     checks = lazily("app.project.checks")
     faults = lazily("app.chaos.command")
     console = lazily("app.console.campaigns")
@@ -67,6 +69,10 @@ def lab_task(body: Callable[..., int | None]) -> Task[Any]:
 
     @functools.wraps(body)
     def wrapped(*args: Any, **options: Any) -> None:
+        # Invoke takes it for the value of an option that is still missing.
+        if {"--help", "-h"} & set(options.values()):
+            program.run(["invoke", "--help", body.__name__.replace("_", "-")])
+            return
         try:
             code = body(*args, **options)
         except errors.LabError as e:
@@ -76,7 +82,7 @@ def lab_task(body: Callable[..., int | None]) -> Task[Any]:
         if code:
             raise Exit(code=code)
 
-    return cast("Task[Any]", task(wrapped, help=dict(HELP[body.__name__])))
+    return cast("Task[Any]", task(wrapped, help=shown_help(body)))
 
 
 @lab_task
@@ -110,9 +116,9 @@ def variants(_: Context, json: bool = False) -> None:
 
 
 @lab_task
-def diff(_: Context, variant: str, release: str = "") -> None:
-    """The unified diff that a variant makes to SGLang's pristine kernel file."""
-    console.show_diff(variant, release)
+def diff(_: Context, variant: str, release: str = "", against: str = "pristine") -> None:
+    """The unified diff that a variant makes to SGLang's pristine kernel file, or to its control's."""
+    changes.show_diff(variant, release, against)
 
 
 @lab_task

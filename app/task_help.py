@@ -2,7 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def shown_help(body: Callable[..., Any]) -> dict[str, str]:
+    """What `--help` shows of a task's options by parameter: what each means, and its default where that says something.
+
+    body: the task's function, from whose signature the defaults are read.
+    """
+    said, parameters = HELP[body.__name__], inspect.signature(body).parameters
+    return {
+        name: f"{text} (default: {d})" if (d := told_default(parameters[name].default)) else text
+        for name, text in said.items()
+    }
+
+
+def told_default(default: object) -> str:
+    """A default as text; empty where it says nothing: no text, no number, off, or none at all."""
+    return "" if default is inspect.Parameter.empty or not default else str(default)
 
 
 def option_help(task: str) -> dict[str, str]:
@@ -32,7 +51,11 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "json": _JSON,
     },
     "variants": {"json": _JSON},
-    "diff": {"variant": _VARIANT, "release": "SGLang release to patch; empty: the pinned one"},
+    "diff": {
+        "variant": _VARIANT,
+        "release": "SGLang release to patch; empty: the pinned one",
+        "against": "pristine: SGLang's file; control: what the variant's control runs",
+    },
     "check": {
         "variant": _VARIANT,
         "arch": "compute capability to compile for: 120 or 90",

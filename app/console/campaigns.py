@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
-from rich.syntax import Syntax
 from rich.table import Table
 
 from app import arguments
@@ -16,8 +15,6 @@ from app.campaign.kernel_share import check_shares
 from app.campaign.runs import RUNS, RunFolder, new_run, open_run
 from app.campaign.runtimes import Setup, setup_of
 from app.console import demo
-from app.kernel.patch import patch_kernel
-from app.kernel.upstream import fetch_base
 from app.kernel.variants import TABLE_COLUMNS, load_variants, table_rows
 from app.ledger.campaigns import LEDGER, record_campaign
 from app.progress import Progress
@@ -62,23 +59,6 @@ def show_variants(as_json: bool) -> None:
     for row in rows:
         table.add_row(*row)
     wide_console().print(table)
-
-
-def show_diff(variant: str, release: str) -> None:
-    """Prints a variant's unified diff: against the pristine file, or against its replacement file where it has one."""
-    found = load_variants().get(variant)
-    base = fetch_base(release or None, module=found.target.module if found.target else None)
-    patched = patch_kernel(base, found)
-    text = patched.edits if found.change.file else patched.diff
-    if found.change.file:
-        whole = f"# {variant} replaces the whole of {base.relative_path} by {found.change.file}"
-        text = f"{whole}{', in which it changes:' if text else ', as that file stands'}\n{text}"
-    text = text or f"{variant} leaves {base.relative_path} as it is\n"
-    console = Console()
-    if console.is_terminal:
-        console.print(Syntax(text, "diff"))
-    else:
-        print(text, end="")
 
 
 def compare_from_options(

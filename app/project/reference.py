@@ -11,7 +11,7 @@ from app import errors
 from app.environment import ROOT
 from app.project.reference_formats import formats
 from app.report.markdown import table
-from app.task_help import option_help
+from app.task_help import option_help, told_default
 
 # Exit codes as tasks.py decides them: by kind of error, by a campaign's decision, and when interrupted.
 Exits = tuple[Sequence[tuple[type[errors.LabError], int]], Mapping[str, int], int]
@@ -42,9 +42,8 @@ def _tasks(collection: Any) -> Iterator[str]:
 
 def _option(argument: Any, said: str) -> tuple[str, str, str]:
     flags = " ".join(f"`{'--' if len(name) > 1 else '-'}{name}`" for name in argument.names)
-    default = argument.default
-    shown = "required" if argument.positional else "" if default in ("", False, None) else f"`{default}`"
-    return flags, shown, said
+    default = told_default(argument.default)
+    return flags, "required" if argument.positional else f"`{default}`" if default else "", said
 
 
 def _settings(text: str) -> Iterator[str]:
