@@ -12,13 +12,14 @@ from typing import Any
 
 import gevent
 
+from loadtest.client.connection import Exchange
 from loadtest.client.guards import health_json
 from loadtest.client.key import authorization
 from loadtest.client.prompts import Prompt, PromptList
 from loadtest.client.recorder import Recorder, Sent
 from loadtest.client.rows import write_rows
 from loadtest.client.slots import Lease, Slots, first_output_tokens
-from loadtest.client.streams import Exchange, StreamClient, http_request
+from loadtest.client.streams import StreamClient, http_request
 from loadtest.order import StartOrder
 
 # A server that refuses at once must not be asked again at once: the refusals would be the load.

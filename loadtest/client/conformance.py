@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from loadtest.client.carrier import PATHS, request_body
+from loadtest.client.connection import Exchange
 from loadtest.client.prompts import Prompt, PromptList
 from loadtest.client.recorder import Sent, row_of
 from loadtest.client.rows import Row
 from loadtest.client.slots import Lease
-from loadtest.client.streams import Exchange, StreamClient, http_request
+from loadtest.client.streams import StreamClient, http_request
 from loadtest.order import Api, StartOrder
 
 # What each shape must be taken for; "" is a request that kept its promise.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from loadtest.client.connection import Exchange
 from loadtest.client.framing import deframe
 from loadtest.client.key import without_key
 from loadtest.client.prompts import Prompt
@@ -18,7 +19,6 @@ from loadtest.client.rows import Row
 from loadtest.client.slots import Lease
 from loadtest.client.spool import Kept, Spool
 from loadtest.client.sse import Stream, parse_stream
-from loadtest.client.streams import Exchange
 
 GLANCE_READS = 5
 _EXCHANGE = ("slot", "sent_ns", "ended_ns", "status", "error_kind", "error")

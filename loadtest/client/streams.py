@@ -1,139 +1,29 @@
-"""Streams completions over plain HTTP: stamps bytes as they leave the socket, keeps them, and parses nothing.
+"""Streams completions over plain HTTP: keeps bytes with the instant they arrived, and parses nothing.
 
 The sockets live in a uvloop loop in an operating-system thread of its own, beside Locust's greenlets: a busy user or
-web page delays a stamp by one switch of the interpreter lock, not by its own length.
+web page delays a read by one switch of the interpreter lock, not by its own length, and a stamp not at all.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import sys
 import time
-from array import array
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import gevent
-import httptools
 import uvloop
-from gevent.event import Event
 from gevent.monkey import get_original
 
 from app.errors import UsageError
-from loadtest.client.framing import EndWatch
+from loadtest.client.connection import Connection, Exchange, Owner, Poll, connect
 from loadtest.client.guards import LoopMeter
 
 # How long another greenlet may hold the interpreter before the reader thread gets it back.
 SWITCH_INTERVAL_S = 0.0005
-# Some 400 bytes a token: half a million tokens. A server that never ends shall not fill the memory.
-LIMIT_RESPONSE_BYTES = 256 * 1024 * 1024
-
-
-class Exchange:
-    """One request and the raw record of its response: every read as it came, and the stamp of each."""
-
-    __slots__ = (
-        "done",
-        "ended_ns",
-        "error",
-        "error_kind",
-        "payload",
-        "reads",
-        "sent_ns",
-        "size",
-        "slot",
-        "stamps",
-        "status",
-    )
-
-    def __init__(self, slot: int, payload: bytes) -> None:
-        self.slot, self.payload = slot, payload
-        # size: bytes received.
-        self.sent_ns = self.ended_ns = self.status = self.size = 0
-        self.reads: list[bytes] = []
-        self.stamps = array("q")
-        self.error_kind = self.error = ""
-        self.done = Event()
-
-    def fail(self, kind: str, error: str) -> None:
-        """Marks the exchange; the first fault stands."""
-        if not self.error_kind:
-            self.error_kind, self.error = kind, error
-
-
-class _Connection(asyncio.Protocol):
-    """One kept-alive connection; carries one exchange at a time."""
-
-    def __init__(self, client: StreamClient) -> None:
-        self._client = client
-        self._watch = EndWatch()
-        self._socket: Any = None
-        self.transport: asyncio.Transport | None = None
-        self.exchange: Exchange | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        # A socket of the plain kind on the same descriptor: uvloop's own object takes 8 us for a socket option.
-        descriptor = transport.get_extra_info("socket").fileno()
-        self._socket = get_original("socket", "socket")(fileno=descriptor)
-
-    def send(self, exchange: Exchange, transport: asyncio.Transport) -> None:
-        self.exchange, self._watch = exchange, EndWatch()
-        self._acknowledge_at_once()
-        exchange.sent_ns = time.monotonic_ns()
-        transport.write(exchange.payload)
-
-    def data_received(self, data: bytes) -> None:
-        now = time.monotonic_ns()
-        self._acknowledge_at_once()
-        exchange = self.exchange
-        if exchange is None:
-            return
-        exchange.stamps.append(now)
-        exchange.reads.append(data)
-        exchange.size += len(data)
-        watch = self._watch
-        try:
-            watch.feed(data)
-        except httptools.HttpParserError as e:
-            self.abort("bad_http", f"not an HTTP response: {e}")
-            return
-        exchange.status = watch.status
-        if exchange.size > LIMIT_RESPONSE_BYTES:
-            self.abort("too_large", f"more than {LIMIT_RESPONSE_BYTES // 2**20} MiB in one response")
-        elif watch.ended:
-            exchange.ended_ns = now
-            self.exchange = None
-            self._client.finish(exchange)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._socket.detach()
-        self._client.drop(self)
-        exchange, self.exchange = self.exchange, None
-        if exchange is None:
-            return
-        exchange.ended_ns = time.monotonic_ns()
-        # A body without a length and without chunks ends, by the protocol, when the connection does.
-        if not exchange.status or self._watch.framed:
-            exchange.fail("disconnected", f"the connection ended inside the response ({exc or 'closed by the peer'})")
-        self._client.finish(exchange)
-
-    def _acknowledge_at_once(self) -> None:
-        # The router leaves Nagle's algorithm on: behind a delayed ACK it holds 40 ms of tokens back and glues them
-        # together. The kernel falls back to delayed ACKs by itself, so this is said again at each read.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-
-    def abort(self, kind: str, error: str) -> None:
-        exchange, self.exchange = self.exchange, None
-        if self.transport is not None:
-            self.transport.abort()
-        if exchange is not None:
-            exchange.fail(kind, error)
-            exchange.ended_ns = time.monotonic_ns()
-            self._client.finish(exchange)
 
 
 class StreamClient:
@@ -146,12 +36,14 @@ class StreamClient:
         self.host, self.port = _address(url)
         self._stall_ns = int(stall_s * 1e9)
         self._loop = uvloop.new_event_loop()
-        self._idle: dict[int, _Connection] = {}
-        self._busy: set[_Connection] = set()
+        self._idle: dict[int, Connection] = {}
+        self._busy: set[Connection] = set()
         self._connecting: set[asyncio.Task[Any]] = set()
         self._finished: deque[Exchange] = deque()
         self._watcher = gevent.get_hub().loop.async_()
         self._ended = get_original("_thread", "allocate_lock")()
+        self._poll = Poll(self._loop)
+        self._owner = Owner(self._loop, self._poll, self._finish, self._drop)
         self.meter = LoopMeter()
 
     def start(self) -> None:
@@ -182,13 +74,11 @@ class StreamClient:
         self._wake()
         self._watcher.stop()
 
-    def finish(self, exchange: Exchange) -> None:
-        """Hands a finished exchange back to its greenlet (called in the reader thread)."""
+    def _finish(self, exchange: Exchange) -> None:
         self._finished.append(exchange)
         self._watcher.send()
 
-    def drop(self, connection: _Connection) -> None:
-        """Forgets a connection that cannot carry another exchange (called in the reader thread)."""
+    def _drop(self, connection: Connection) -> None:
         self._busy.discard(connection)
         for slot in [s for s, c in self._idle.items() if c is connection]:
             del self._idle[slot]
@@ -203,6 +93,7 @@ class StreamClient:
         for connection in list(self._idle.values()):
             connection.abort("cut", "the driver was closed")
         self._loop.run_until_complete(self._settle())
+        self._poll.close()
         self._loop.close()
         self._ended.release()
 
@@ -220,24 +111,24 @@ class StreamClient:
 
     def _begin(self, exchange: Exchange) -> None:
         connection = self._idle.get(exchange.slot)
-        if connection is None or connection.transport is None or connection.transport.is_closing():
+        if connection is None or connection.closed:
             self._spawn(self._connect_and_send(exchange))
         else:
             self._busy.add(connection)
-            connection.send(exchange, connection.transport)
+            connection.send(exchange)
 
     async def _connect_and_send(self, exchange: Exchange) -> None:
         connection = await self._connect(exchange.slot, lambda error: exchange.fail("connect", error))
-        if connection is None or connection.transport is None:
+        if connection is None:
             exchange.sent_ns = exchange.ended_ns = time.monotonic_ns()
-            self.finish(exchange)
+            self._finish(exchange)
             return
         self._busy.add(connection)
-        connection.send(exchange, connection.transport)
+        connection.send(exchange)
 
-    async def _connect(self, slot: int, on_error: Callable[[str], None]) -> _Connection | None:
+    async def _connect(self, slot: int, on_error: Callable[[str], None]) -> Connection | None:
         try:
-            _, connection = await self._loop.create_connection(lambda: _Connection(self), self.host, self.port)
+            connection = await connect(self.host, self.port, self._owner)
         except OSError as e:
             on_error(f"{self.host}:{self.port}: {e}")
             return None

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from loadtest.client.connection import Exchange
 from loadtest.client.recorder import Sent
-from loadtest.client.streams import Exchange
 from loadtest.drive.feed import Look
 from loadtest.order import StartOrder
 from loadtest.shape import Course

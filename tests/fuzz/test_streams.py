@@ -12,13 +12,13 @@ import httptools
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from loadtest.client.connection import Exchange
 from loadtest.client.framing import EndWatch, deframe
 from loadtest.client.prompts import Prompt
 from loadtest.client.recorder import Sent, glance, row_of
 from loadtest.client.rows import Row, rows_of, table_of
 from loadtest.client.slots import Lease
 from loadtest.client.sse import parse_stream
-from loadtest.client.streams import Exchange
 from loadtest.measure.server import read_metrics
 from tests.fuzz.trying import damaged, torn, tries
 

@@ -19,11 +19,12 @@ import pytest
 
 from loadtest.cells import Cell
 from loadtest.client.carrier import PATHS, request_body
+from loadtest.client.connection import Exchange
 from loadtest.client.prompts import Prompt, PromptList
 from loadtest.client.recorder import Sent, row_of
 from loadtest.client.rows import Row, Rows
 from loadtest.client.slots import Lease, first_output_tokens
-from loadtest.client.streams import Exchange, StreamClient, http_request
+from loadtest.client.streams import StreamClient, http_request
 from loadtest.measure.window import measure
 from loadtest.order import Api, StartOrder
 from loadtest.plan import Lengths, Plan, Start

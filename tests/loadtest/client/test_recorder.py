@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from loadtest.client.connection import Exchange
 from loadtest.client.prompts import Prompt
 from loadtest.client.recorder import Recorder, Sent, fault, glance, reply_of, row_of
 from loadtest.client.reply import Reply
 from loadtest.client.slots import Lease
-from loadtest.client.streams import Exchange
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 GOOD = Reply(reads=(0, 1), tokens=(1, 1), usage_tokens=2, finish_reason="length")

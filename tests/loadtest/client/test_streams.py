@@ -14,11 +14,12 @@ import gevent
 import pytest
 
 from app.errors import UsageError
-from loadtest.client import streams
+from loadtest.client import connection
 from loadtest.client.carrier import request_body
+from loadtest.client.connection import Exchange
 from loadtest.client.framing import deframe
 from loadtest.client.recorder import reply_of
-from loadtest.client.streams import Exchange, StreamClient, http_request
+from loadtest.client.streams import StreamClient, http_request
 from loadtest.order import StartOrder
 
 ClientOf = Callable[..., StreamClient]
@@ -165,7 +166,7 @@ def test_split_terminal_chunk_ends_the_response(raw_server: Callable[[bytes], st
 def test_response_without_end_is_cut_off_before_it_fills_the_memory(
     raw_server: Callable[[bytes], str], client_of: ClientOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "LIMIT_RESPONSE_BYTES", 1_000_000)
+    monkeypatch.setattr(connection, "LIMIT_RESPONSE_BYTES", 1_000_000)
     url = raw_server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"5\r\nabcde\r\n" * 300_000)
     one = exchange(url)
     run(client_of(url), one)
