@@ -157,7 +157,7 @@ def _measure_start(campaign: Campaign, start: Start, seen: list[dict[str, Any]])
 def _loaded(campaign: Campaign, start: Start, endpoints: Endpoints) -> list[Cell]:
     folder = campaign.folder.start(start)
     order = write_order(campaign.plan, start, endpoints, folder, campaign.stack.simulated)
-    watch = Watch(campaign.stack, endpoints.router_url if endpoints.routed else "")
+    watch = Watch(campaign.stack, endpoints.router_url if endpoints.routed else "", ready=endpoints.router_ready)
     cells = campaign.load(order, campaign.plan, start, watch)
     if fault := watch.ended():
         raise NotReadyError(fault)

@@ -13,6 +13,7 @@ from loadtest.judge.verdict import Facts, VariantFacts
 from loadtest.plan import Plan
 
 FORCED = "path forced"
+MINI = "mini load balancer"
 GATE_NOT_RUN = "the gate was not run on these variants; invoke check --variant NAME compiles them"
 
 
@@ -39,7 +40,7 @@ def _read_facts(folder: RunFolder, plan: Plan) -> Facts:
         time_scale=plan.time_scale,
         variants={v: _facts_of(v, plan, manifest, gate, list(_proofs(folder, plan, v))) for v in plan.variants},
         warnings=check_belonging(folder, plan, manifest),
-        notes=(*forced_path(manifest), *(() if gate else (GATE_NOT_RUN,))),
+        notes=(*forced_path(manifest), *balanced(manifest), *(() if gate else (GATE_NOT_RUN,))),
     )
 
 
@@ -47,6 +48,17 @@ def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """What the engine said of a path forced on another GPU than the kernel's own; nothing where it was not."""
     path = str(manifest.get("stack", {}).get("path", ""))
     return (path,) if path.startswith(FORCED) else ()
+
+
+def balanced(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a campaign behind the mini load balancer cannot know; nothing behind SGLang's router."""
+    router = str(manifest.get("stack", {}).get("router", ""))
+    if MINI not in router:
+        return ()
+    return (
+        f"requests passed {router}, in place of the router: one Python process handles every chunk of a stream, which "
+        "widens latencies at high rates, and counts nothing, so what it refused is known from the client alone",
+    )
 
 
 def _facts_of(

@@ -97,8 +97,11 @@ def _local(setup: Setup, plan: Plan, registry: Registry, folder: Path) -> tuple[
     from app.kernel.upstream import fetch_base
     from app.stack.local import LocalStack
 
+    balancer = setup.served().balancer
+    if balancer == "mini" and (key := key_file(os.environ)):
+        raise UsageError(f"balancer=mini passes no key on to the servers, and {key} holds one; leave one of them out")
     kernels = place_kernels(registry, plan.variants, fetch_base(setup.release), folder / "kernels")
-    return kernels, LocalStack(_engine(setup, plan, folder), folder / "logs")
+    return kernels, LocalStack(_engine(setup, plan, folder), folder / "logs", balancer=balancer)
 
 
 def _docker(

@@ -34,13 +34,17 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Base URLs of a running stack and the model name it serves; the router's metrics where this host reaches them."""
+    """Base URLs of a running stack and the model name it serves; the router's metrics where this host reaches them.
+
+    router_ready: path of the router's own word that it serves.
+    """
 
     router_url: str
     prefill_url: str
     decode_url: str
     model: str
     router_metrics_url: str = ""
+    router_ready: str = "/readiness"
 
     @property
     def routed(self) -> bool:

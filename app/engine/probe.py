@@ -35,15 +35,12 @@ def answers(url: str, timeout_s: float = 30.0) -> bool:
 
 
 def wait_ready(endpoints: Endpoints, timeout_s: float, check_alive: Callable[[], None]) -> None:
-    """Waits for decode's health and then the router's readiness, if there is one; `check_alive` raises for the dead.
-
-    The router's /health says 200 with no worker at all, so only /readiness counts.
-    """
+    """Waits for the servers' health, then the router's readiness if there is one; `check_alive` raises for the dead."""
     deadline = time.monotonic() + timeout_s
     waited = [
         ("prefill", f"{endpoints.prefill_url}/health"),
         ("decode", f"{endpoints.decode_url}/health"),
-        ("router", f"{endpoints.router_url}/readiness"),
+        ("router", f"{endpoints.router_url}{endpoints.router_ready}"),
     ]
     if not endpoints.routed:
         waited = waited[1:2]

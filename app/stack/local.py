@@ -12,19 +12,20 @@ from app.engine.proof import Proof
 from app.errors import NotReadyError
 from app.kernel.placed import PlacedKernel
 from app.stack.process import Service
-from app.stack.router import router_command
+from app.stack.router import BALANCERS, mini_command, router_command
 
 
 class LocalStack:
     """Prefill, decode and the real router as child processes; a context manager that leaves nothing running.
 
-    An engine that serves alone is one process: decode, asked directly.
+    An engine that serves alone is one process: decode, asked directly. balancer: of `BALANCERS`, by name.
     """
 
     runtime = "local"
 
-    def __init__(self, engine: Engine, logs: Path, router_port: int | None = None) -> None:
+    def __init__(self, engine: Engine, logs: Path, router_port: int | None = None, balancer: str = "rust") -> None:
         self.engine, self._logs, self._router_port = engine, logs, router_port
+        self._balancer = BALANCERS[balancer]
         self._services: dict[str, Service] = {}
         self._ports: Ports | None = None
 
@@ -33,7 +34,7 @@ class LocalStack:
         return self.engine.simulated
 
     def manifest(self) -> dict[str, str]:
-        router = "none" if self.engine.single else "sglang-router 0.3.2"
+        router = "none" if self.engine.single else self._balancer.told
         return {"runtime": self.runtime, "router": router, **self.engine.manifest()}
 
     def up(self, kernel: PlacedKernel, label: str) -> Endpoints:
@@ -93,9 +94,12 @@ class LocalStack:
         service.start()
 
     def _router(self, ports: Ports) -> Command:
+        prefill, decode = [f"http://127.0.0.1:{ports.prefill}"], [f"http://127.0.0.1:{ports.decode}"]
+        if not self._balancer.metrics:
+            return mini_command(prefill, decode, ports.bootstrap, port=ports.router)
         return router_command(
-            [f"http://127.0.0.1:{ports.prefill}"],
-            [f"http://127.0.0.1:{ports.decode}"],
+            prefill,
+            decode,
             ports.bootstrap,
             port=ports.router,
             prometheus_port=ports.router_metrics,
@@ -119,7 +123,8 @@ class LocalStack:
             f"http://127.0.0.1:{ports.prefill}",
             decode,
             self.engine.model,
-            f"http://127.0.0.1:{ports.router_metrics}",
+            f"http://127.0.0.1:{ports.router_metrics}" if self._balancer.metrics else "",
+            self._balancer.ready,
         )
 
     def _check_alive(self) -> None:

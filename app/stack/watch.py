@@ -20,12 +20,14 @@ WORDS = 300
 class Watch:
     """Called over and over during a load; says in one line what failed, nothing while all is well.
 
-    router_url: empty where there is no router to ask.
+    router_url: empty where there is no router to ask. ready: path of its own word that it serves.
     """
 
-    def __init__(self, stack: Stack, router_url: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stack: Stack, router_url: str, clock: Callable[[], float] = time.monotonic, ready: str = "/readiness"
+    ) -> None:
         self.router_url = router_url
-        self._stack, self._clock = stack, clock
+        self._stack, self._clock, self._ready = stack, clock, ready
         self._looked = self._served = clock()
 
     def __call__(self) -> str:
@@ -45,7 +47,7 @@ class Watch:
     def _unserved(self, now: float) -> str:
         if not self.router_url:
             return ""
-        if answers(f"{self.router_url}/readiness", ROUTER_ANSWER_S):
+        if answers(f"{self.router_url}{self._ready}", ROUTER_ANSWER_S):
             self._served = self._clock()
         elif now - self._served > ROUTER_PATIENCE_S:
             return f"router did not say it is ready for {now - self._served:.0f} s of the load ({self.router_url})"

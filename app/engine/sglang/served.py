@@ -12,6 +12,8 @@ from app.settings import BACKENDS, RELEASES
 
 DUMMY = "dummy-dsv4"
 TOPOLOGIES = ("pd", "single")
+# What stands before prefill and decode: SGLang's router, or the small load balancer in its package.
+BALANCERS = ("rust", "mini")
 PATHS = ("auto", "own", "decode", "all")
 
 
@@ -20,15 +22,17 @@ class Served:
     """Settings of the servers; lists are written 1+8+96.
 
     model: folder of a model, or dummy-dsv4, whose query heads `heads` counts. topology: prefill, decode and router, or
-    single, one server that does both. path: on which calls SGLang's sm_120 attention is forced on a GPU that is none:
-    decode, all, own (never); auto forces decode where the GPU is no sm_120. arch: 0 asks the driver. mem_fraction,
-    max_total_tokens: 0 leaves it to SGLang. light: leave out what SGLang would compile for minutes at its start.
+    single, one server that does both. balancer: rust, SGLang's router, or mini, the small one of its package. path: on
+    which calls SGLang's sm_120 attention is forced on a GPU that is none: decode, all, own (never); auto forces
+    decode where the GPU is no sm_120. arch: 0 asks the driver. mem_fraction, max_total_tokens: 0 leaves it to SGLang.
+    light: leave out what SGLang would compile for minutes at its start.
     """
 
     release: str = "0.5.17"
     model: str = DUMMY
     heads: int = 64
     topology: str = "pd"
+    balancer: str = "rust"
     path: str = "auto"
     arch: int = 0
     tp: int = 1
@@ -50,11 +54,14 @@ class Served:
         for key, known in (
             ("release", RELEASES),
             ("topology", TOPOLOGIES),
+            ("balancer", BALANCERS),
             ("path", PATHS),
             ("transfer", BACKENDS),
         ):
             if getattr(self, key) not in known:
                 raise UsageError.unknown(key, str(getattr(self, key)), known)
+        if self.single and self.balancer != BALANCERS[0]:
+            raise UsageError(f"balancer={self.balancer} stands before prefill and decode; topology=single has neither")
         if min(self.heads, self.tp, self.max_running, *self.graph_batches) < 1:
             raise UsageError("heads, tp, max_running and graph_batches start at 1")
         if self.graph_batches[-1] != self.max_running:

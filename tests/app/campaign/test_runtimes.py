@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.campaign.compare import write_plan
-from app.campaign.facts import campaign_facts
+from app.campaign.facts import balanced, campaign_facts
 from app.campaign.runs import RunFolder
 from app.campaign.runtimes import Setup, make_ready, require_runnable, setup_of
 from app.engine.sglang.engine import SglangEngine
@@ -14,6 +14,7 @@ from app.errors import NotReadyError, UsageError
 from app.kernel.variants import Change, KernelConfig, Registry, load_variants
 from app.records import write_json
 from app.stack.local import LocalStack
+from loadtest.client.key import KEY_FILE
 from loadtest.plan import Plan
 from tests.app.engine.sglang.standin import make_standin
 
@@ -80,6 +81,24 @@ def test_one_control_may_stand_for_all() -> None:
     }
     with pytest.raises(UsageError, match="leaves no variant"):
         write_plan(["upstream"], [1], blocks=4, against="upstream")
+
+
+def test_the_mini_load_balancer_is_named_in_manifest_and_verdict(home: Path) -> None:
+    setup = setup_of("local", "sglang", "", "dummy-dsv4", f"{SERVER},topology=pd,balancer=mini")
+    _, stack = make_ready(setup, plan(), load_variants(), home / "run", print)
+    (note,) = balanced({"stack": stack.manifest()})
+    assert note.startswith("requests passed sglang-router 0.3.2, its mini load balancer, in place of the router")
+    assert balanced({"stack": {"router": "sglang-router 0.3.2"}}) == ()
+
+
+def test_the_mini_load_balancer_is_refused_where_a_key_has_to_pass_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "key").write_text("secret\n")
+    monkeypatch.setenv(KEY_FILE, str(home / "key"))
+    setup = setup_of("local", "sglang", "", "dummy-dsv4", f"{SERVER},topology=pd,balancer=mini")
+    with pytest.raises(UsageError, match="balancer=mini passes no key on to the servers"):
+        make_ready(setup, plan(), load_variants(), home / "run", print)
 
 
 def test_a_forced_path_is_stamped_on_what_rests_on_it(tmp_path: Path) -> None:

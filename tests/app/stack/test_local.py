@@ -15,10 +15,13 @@ import pytest
 
 from app.engine.probe import answers, send_canary, server_info
 from app.engine.proof import check_proof, read_proof
+from app.engine.sglang.served import BALANCERS as SETTINGS
 from app.engine.sim.engine import SimEngine
 from app.errors import NotReadyError
 from app.kernel.placed import PlacedKernel
 from app.stack.local import LocalStack, check_port_free, free_port
+from app.stack.router import BALANCERS
+from app.stack.watch import Watch
 
 LIST = """import triton
 @triton.autotune(configs=[triton.Config({{"BLOCK_T": 16}}, num_warps={warps}, num_stages=2)], key=["n"])
@@ -92,6 +95,21 @@ def test_a_router_port_that_is_taken_is_refused_before_anything_starts(tmp_path:
         ):
             stack.up(kernel(tmp_path, "pinned", 4), "a")
     assert pids() == before
+
+
+def test_the_mini_load_balancer_serves_in_place_of_the_router_and_says_what_it_lacks(tmp_path: Path) -> None:
+    stack = LocalStack(SimEngine(seed=1, time_scale=20), tmp_path / "logs", balancer="mini")
+    assert stack.manifest()["router"] == "sglang-router 0.3.2, its mini load balancer"
+    with stack:
+        endpoints = stack.up(kernel(tmp_path, "pinned", 4), "a")
+        assert send_canary(endpoints).completion_tokens == 4
+        assert (endpoints.router_metrics_url, endpoints.router_ready) == ("", "/health")
+        assert not answers(f"{endpoints.router_url}/readiness")
+        assert Watch(stack, endpoints.router_url, ready=endpoints.router_ready)._unserved(float("inf")) == ""
+
+
+def test_each_balancer_that_the_settings_name_can_be_started() -> None:
+    assert sorted(BALANCERS) == sorted(SETTINGS)
 
 
 def test_a_free_port_is_free() -> None:

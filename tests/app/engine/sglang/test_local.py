@@ -67,6 +67,8 @@ def test_settings_are_read_from_pairs() -> None:
         ("head=16", "unknown server setting 'head'"),
         ("heads=many", "heads=many: a whole number is needed"),
         ("topology=ring", "unknown topology 'ring'; known: pd, single"),
+        ("balancer=nginx", "unknown balancer 'nginx'; known: mini, rust"),
+        ("balancer=mini,topology=single", "topology=single has neither"),
         ("max_running=128", "would run without a graph"),
         ("light=perhaps", "true or false is needed"),
         ("extra_args='", "No closing quotation"),
