@@ -116,7 +116,7 @@ def _docker(
         setup.engine,
         seed=plan.seed,
         time_scale=plan.time_scale,
-        logs=folder / "logs",
+        folder=folder,
         say=lambda line: say(f"docker  {line[:100]}"),
     )
     return made.kernels, made.stack

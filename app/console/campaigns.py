@@ -6,7 +6,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from app import arguments
@@ -24,12 +23,12 @@ from app.report.campaign_view import read_campaign
 from app.report.curves import throughput_curves
 from app.report.export import ledger_records, summary
 from app.report.terminal import print_campaign
+from app.terminal import show
 from loadtest.importing.runs import import_campaign, named_variants
 from loadtest.judge import calibration_report
 from loadtest.plan import Lengths, Plan, WindowRules
 
 SCHEMA = 1
-WIDE = 200
 
 
 def show_demo(seed: str, quiet: bool) -> list[str]:
@@ -58,7 +57,7 @@ def show_variants(as_json: bool) -> None:
     table = Table(*TABLE_COLUMNS, title="variants")
     for row in rows:
         table.add_row(*row)
-    wide_console().print(table)
+    show(table)
 
 
 def compare_from_options(
@@ -172,12 +171,6 @@ def show_campaign_folder(folder: RunFolder, slope: tuple[int, ...] | None = None
     reports = write_reports(folder.path, slope)
     print_campaign(reports.view)
     print(f"report: {reports.html}")
-
-
-def wide_console() -> Console:
-    """A terminal's own width; wide enough for any table where output goes to a file."""
-    console = Console()
-    return console if console.is_terminal else Console(width=WIDE, no_color=True)
 
 
 def _progress(plan: Plan, quiet: bool) -> Progress:

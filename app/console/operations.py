@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.table import Table
 
 from app import arguments
-from app.console.campaigns import wide_console
 from app.deployment.kubernetes import write_manifests
 from app.deployment.lifecycle import Lifecycle, Serving
 from app.deployment.stable import promote, rollback
@@ -21,6 +20,7 @@ from app.image.listing import COLUMNS, list_images
 from app.kernel.variants import load_variants
 from app.report.wording import counted
 from app.settings import Deployment, settings_here
+from app.terminal import show
 
 SCHEMA = 1
 
@@ -48,7 +48,7 @@ def show_images(as_json: bool) -> None:
     table = Table(*COLUMNS, title="images")
     for row in rows:
         table.add_row(*row.cells())
-    wide_console().print(table)
+    show(table)
 
 
 def show_up(variant: str, engine: str, runtime: str, overrides: str) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from app import arguments
 from app.campaign.blocks import finished_cells
 from app.campaign.runs import open_run
-from app.console.campaigns import wide_console
+from app.terminal import show
 from loadtest.judge.forecast import Forecast, Pace, Pilot, forecast, seen_in
 
 
@@ -57,4 +57,4 @@ def _print_forecast(found: Forecast) -> None:
     table = Table("blocks", "hours", *(f"C={c}" for c in found.planned_sd_pct), title="smallest change found, %")
     for choice in found.choices:
         table.add_row(str(choice.blocks), f"{choice.hours:.1f}", *(f"{v:.2f}" for v in choice.detectable_pct.values()))
-    wide_console().print(table)
+    show(table)

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from app.errors import NotReadyError, PatchError, UsageError
 from app.gate.report import Finding, GateReport
 from app.kernel.patch import PatchedKernel, patch_kernel, read_configs, read_key
 from app.kernel.upstream import Base, fetch_base, pinned
 from app.kernel.variants import Change, KernelConfig, Target, Variant, load_variants
+from app.terminal import show
 from kernels.extract import ExtractError
 from kernels.geometry import (
     DEEPSEEK_V4_FLASH,
@@ -82,9 +81,7 @@ def run_check(name: str, *, allow_noop: bool = False, as_json: bool = False, **o
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
-        console = Console()
-        for part in report.tables(allow_noop):
-            console.print(part)
+        show(*report.tables(allow_noop))
     report.require(allow_noop)
     return 0
 

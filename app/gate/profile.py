@@ -139,13 +139,13 @@ def profile_variant(
 
 def run_profile(name: str, *, as_json: bool = False, **options: Any) -> int:
     """Print what profile_variant found; ProofError when the trace is of another build."""
-    from rich.console import Console
+    from app.terminal import show
 
     report = profile_variant(name, **options)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:
-        Console().print(*report.tables(), sep="\n")
+        show(*report.tables())
     report.require()
     return 0
 

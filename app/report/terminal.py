@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +12,7 @@ from app.report.curves import answers, throughput_curves
 from app.report.judged import Level
 from app.report.predictions import predictions
 from app.report.wording import interval, number, signed
+from app.terminal import narrow, show
 
 STYLES = {
     "better": "green",
@@ -33,8 +33,8 @@ def print_campaign(view: CampaignView, console: Console | None = None) -> None:
         console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True)
     _print_head(view, console)
     for concurrency in view.plan.concurrencies:
-        console.print(_level_table(view, concurrency))
-    console.print(_verdict_table(view))
+        show(_level_table(view, concurrency), "", console=console)
+    console.print(_verdict_table(view), "")
     for line in answers(throughput_curves(view)):
         console.print(Text(line))
     for part in view.missing:
@@ -54,14 +54,13 @@ def _print_head(view: CampaignView, console: Console) -> None:
 
 
 def _level_table(view: CampaignView, concurrency: int) -> Table:
-    table = Table(title=f"C = {concurrency}", title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("variant", min_width=12)
+    table = Table(title=f"C = {concurrency}")
+    table.add_column("variant", min_width=8)
     for name, width in (("tok/s", 8), ("effect %", 8), ("interval %", 14)):
-        table.add_column(name, justify="right", no_wrap=True, min_width=width)
+        table.add_column(name, justify="right", min_width=width)
     table.add_column("outcome", min_width=10)
     for name in ("TPOT ms", "TTFT ms"):
-        table.add_column(name, justify="right", no_wrap=True, min_width=8)
-    table.add_column("against")
+        table.add_column(name, justify="right")
     for variant in view.variants:
         table.add_row(*_row(view, variant, concurrency))
     return table
@@ -73,14 +72,13 @@ def _row(view: CampaignView, variant: str, concurrency: int) -> list[Text]:
     rate, tpot, ttft = (
         (measured.tokens_per_s, measured.tpot_p50_ms, measured.ttft_p50_ms) if measured else (None, None, None)
     )
-    cells = [
+    return [
         Text(variant),
         Text(number(rate, 1)),
         *_effect(level, variant in view.plan.controls),
         Text(number(tpot)),
         Text(number(ttft, 1)),
     ]
-    return [*cells, Text(judged.control if judged else "")]
 
 
 def _effect(level: Level | None, judged: bool) -> list[Text]:
@@ -91,10 +89,7 @@ def _effect(level: Level | None, judged: bool) -> list[Text]:
 
 
 def _verdict_table(view: CampaignView) -> Table:
-    table = Table(title="Verdict", title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("variant", min_width=12)
-    table.add_column("decision", min_width=10)
-    table.add_column("why")
+    table = narrow(Table("variant", "against", "decision", "why", title="Verdict"))
     for judged in view.judged:
         facts = [judged.reason, conclusions.found(judged), *conclusions.undecided(judged), *conclusions.doubts(judged)]
         why = Text("\n".join(filter(None, facts)))
@@ -102,5 +97,6 @@ def _verdict_table(view: CampaignView) -> Table:
             why.append(f"\n{conclusions.prediction_sentence(prediction)}", "dim")
         if judged.stamps:
             why.append(f"\nstamps: {', '.join(judged.stamps)}", "yellow")
-        table.add_row(Text(judged.variant), Text(judged.decision, STYLES.get(judged.decision, "yellow")), why)
+        decision = Text(judged.decision, STYLES.get(judged.decision, "yellow"))
+        table.add_row(Text(judged.variant), Text(judged.control), decision, why)
     return table
