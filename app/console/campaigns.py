@@ -169,7 +169,7 @@ def calibrate(campaigns: int) -> None:
 def show_campaign_folder(folder: RunFolder, slope: tuple[int, ...] | None = None) -> None:
     """Writes a judged campaign's reports and prints its outcome; slope: concurrencies to ask the slope between."""
     reports = write_reports(folder.path, slope)
-    print_campaign(reports.view)
+    print_campaign(reports.view, question=slope)
     print(f"report: {reports.html}")
 
 

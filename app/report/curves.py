@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from app.errors import UsageError
 from app.report.campaign_view import CampaignView
 from app.report.evidence import Grid
-from app.report.wording import interval, number, signed
+from app.report.wording import interval, listed, number, signed
 from loadtest.judge.slope import MIN_BLOCKS, Change, ThroughputCurve, throughput_curve
 
 
@@ -63,6 +63,16 @@ def _knee(curve: ThroughputCurve) -> str:
 def answers(curves: Iterable[ThroughputCurve]) -> tuple[str, ...]:
     """One sentence a variant: 'v1 rises from C=48 to 96 by 39.9 % (39.2 to 40.6); knee at C=80'."""
     return tuple(_answer(c) for c in curves)
+
+
+def unanswered(view: CampaignView, curves: Iterable[ThroughputCurve]) -> str:
+    """Why some variants have no curve, in a sentence; empty where all have one."""
+    answered = {curve.variant for curve in curves}
+    without = [variant for variant in view.variants if variant not in answered]
+    if not without:
+        return ""
+    needs = f"{MIN_BLOCKS} usable blocks are needed" if len(view.plan.concurrencies) > 1 else "one level has no slope"
+    return f"slope not answered for {listed(without)}: {needs}"
 
 
 def _answer(curve: ThroughputCurve) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from app.report import conclusions
 from app.report.campaign_view import CampaignView
-from app.report.curves import answers, throughput_curves
+from app.report.curves import answers, throughput_curves, unanswered
 from app.report.judged import Level
 from app.report.predictions import predictions
 from app.report.wording import interval, number, signed
@@ -26,8 +28,11 @@ STYLES = {
 PLAIN_WIDTH = 110
 
 
-def print_campaign(view: CampaignView, console: Console | None = None) -> None:
-    """Prints the campaign; a console that is no terminal gets plain lines of a fixed width."""
+def print_campaign(view: CampaignView, console: Console | None = None, question: Sequence[int] | None = None) -> None:
+    """Prints the campaign; a console that is no terminal gets plain lines of a fixed width.
+
+    question: concurrencies between which the slope of throughput is asked for.
+    """
     console = console or Console()
     if not console.is_terminal:
         console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True)
@@ -35,7 +40,8 @@ def print_campaign(view: CampaignView, console: Console | None = None) -> None:
     for concurrency in view.plan.concurrencies:
         show(_level_table(view, concurrency), "", console=console)
     console.print(_verdict_table(view), "")
-    for line in answers(throughput_curves(view)):
+    curves = throughput_curves(view, question)
+    for line in filter(None, (*answers(curves), unanswered(view, curves) if question else "")):
         console.print(Text(line))
     for part in view.missing:
         console.print(Text(f"missing: {part}", style="yellow"))

@@ -7,7 +7,7 @@ import pytest
 
 from app.errors import UsageError
 from app.report.campaign_view import CampaignView, read_campaign
-from app.report.curves import answer_grid, answers, throughput_curves
+from app.report.curves import answer_grid, answers, throughput_curves, unanswered
 from loadtest.cells import Cell
 from tests.app.report.made_campaign import draw_cells, make_campaign, make_plan
 
@@ -44,3 +44,5 @@ def test_question_about_what_was_not_measured_is_refused(view: CampaignView) -> 
 def test_too_few_blocks_give_no_answer(view: CampaignView) -> None:
     few = replace(view, cells=tuple(c for c in view.cells if c.block < 2))
     assert throughput_curves(few) == ()
+    assert unanswered(few, ()) == "slope not answered for pinned, v1 and v2: 3 usable blocks are needed"
+    assert unanswered(view, throughput_curves(view)) == ""

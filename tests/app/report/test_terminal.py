@@ -15,9 +15,11 @@ from app.report.terminal import print_campaign
 from tests.app.report.made_campaign import draw_cells, make_campaign, make_plan
 
 
-def printed(view: CampaignView, *, terminal: bool = False, width: int = 120) -> str:
+def printed(
+    view: CampaignView, *, terminal: bool = False, width: int = 120, question: tuple[int, ...] | None = None
+) -> str:
     out = io.StringIO()
-    print_campaign(view, Console(file=out, force_terminal=terminal, width=width))
+    print_campaign(view, Console(file=out, force_terminal=terminal, width=width), question)
     return out.getvalue()
 
 
@@ -75,6 +77,12 @@ def test_missing_part_is_named(folder: Path, tmp_path: Path, part: str) -> None:
     copied = Path(shutil.copytree(folder, tmp_path / "copied"))
     (copied / part).unlink()
     assert f"missing: {part} could not be read" in printed(read_campaign(copied))
+
+
+def test_a_slope_that_was_asked_for_is_answered_or_said_to_have_no_answer(view: CampaignView) -> None:
+    assert "pinned rises from C=2 to 4" in printed(view, question=(2, 4))
+    few = replace(view, cells=tuple(c for c in view.cells if c.block < 2))
+    assert "slope not answered for pinned, v1 and v2" in printed(few, question=(2, 4))
 
 
 def test_eighty_columns_show_every_figure(view: CampaignView) -> None:
