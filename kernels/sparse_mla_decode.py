@@ -89,8 +89,22 @@ def _gather(
 
 
 @triton.jit
-def _load_q(ptr, mask, GROUP: tl.constexpr):
-    return tl.load(ptr + GROUP * 64 + tl.arange(0, 64)[None, :], mask=mask[:, None], other=0.0).to(COMPUTE)
+def _queries(q_at, head_mask):
+    """One row's queries as eight tiles [H, 64]."""
+    q = ()
+    for g in tl.static_range(8):
+        at = q_at + g * 64 + tl.arange(0, 64)[None, :]
+        q = q + (tl.load(at, mask=head_mask[:, None], other=0.0).to(COMPUTE),)
+    return q
+
+
+@triton.jit
+def _fresh(BLOCK_H: tl.constexpr, BLOCK_T: tl.constexpr):
+    """An online softmax of nothing: values by chunk [H, 64], weight by column [H, T], top score [H] in base 2."""
+    acc = ()
+    for _ in tl.static_range(8):
+        acc = acc + (tl.zeros((BLOCK_H, 64), tl.float32),)
+    return acc, tl.zeros((BLOCK_H, BLOCK_T), tl.float32), tl.full((BLOCK_H,), FLOOR, tl.float32)
 
 
 @triton.jit
@@ -124,6 +138,42 @@ def _byte_offsets(index, page_stride, PAGE: tl.constexpr):
     slot = index - page * PAGE
     base = page.to(tl.int64) * page_stride
     return base + slot * 576, base + PAGE * 576 + slot * 8
+
+
+@triton.jit
+def _walk(
+    state, q, t, index, extra_index, index_at, extra_index_at, kv_ptr, start, stop, main_stop, topk, extra_topk,
+    capacity, extra_capacity, page_stride, extra_page_stride, extra_kv_offset, scale_log2e,
+    PAGE: tl.constexpr, EXTRA_PAGE: tl.constexpr, HAS_EXTRA: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """State (see _fresh) after the entries [start, stop) of a row; t, index and extra_index are the first tile's."""
+    acc, weight, top = state
+    for _ in range(start, stop, BLOCK_T):
+        k, valid = _gather(
+            kv_ptr, t, index, extra_index, main_stop, stop, topk, capacity, extra_capacity, page_stride,
+            extra_page_stride, extra_kv_offset, PAGE, EXTRA_PAGE, HAS_EXTRA,
+        )  # fmt: skip
+        # The next entries come while this tile is worked on: no gather waits for an address.
+        t += BLOCK_T
+        index = _entries(index_at, t, topk)
+        if HAS_EXTRA:
+            extra_index = _entries(extra_index_at, t - topk, extra_topk)
+        s = tl.zeros_like(weight)
+        for g in tl.static_range(8):
+            s = tl.dot(q[g], tl.trans(k[g]), s)
+        s = tl.where(valid[None, :], s * scale_log2e, float("-inf"))
+        new_top = tl.maximum(top, tl.max(s, 1))
+        p = tl.exp2(s - new_top[:, None])
+        fade = tl.exp2(top - new_top)[:, None]
+        top = new_top
+        # Kept per column and summed once at the end: one exchange between warps less in every step.
+        weight = weight * fade + p
+        p = p.to(COMPUTE)
+        new_acc = ()
+        for g in tl.static_range(8):
+            new_acc = new_acc + (tl.dot(p, k[g], acc[g] * fade),)
+        acc = new_acc
+    return acc, weight, top
 
 
 @triton.jit
@@ -242,6 +292,43 @@ def _merge_kernel(
         )  # fmt: skip
 
 
+@triton.jit
+def _leave(
+    state, out_ptr, lse_ptr, sink_ptr, part_ptr, part_lse_ptr, arrived_ptr, row, split, used, splits, head_block,
+    stride_out_row, stride_out_head, stride_lse_row,
+    HEADS: tl.constexpr, HAS_SINK: tl.constexpr, SINK_IN_LSE: tl.constexpr, FUSED: tl.constexpr, BLOCK_H: tl.constexpr,
+):  # fmt: skip
+    """Stores the result of one of `used` splits of a row: as output where it is the only one, else as its part."""
+    acc, weight, top = state
+    head_blocks: tl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
+    heads_at = head_block * BLOCK_H + tl.arange(0, BLOCK_H)
+    head_mask = heads_at < HEADS
+    total = tl.sum(weight, 1)
+    lse2 = tl.where(total == 0.0, float("-inf"), top + tl.log2(total))
+    unit = 1.0 / tl.where(total == 0.0, 1.0, total)
+    out_at = out_ptr + row * stride_out_row + heads_at[:, None] * stride_out_head
+    lse_at = lse_ptr + row * stride_lse_row + heads_at
+    if used == 1:
+        share, lse = _finish(sink_ptr, lse2, heads_at, head_mask, HAS_SINK, SINK_IN_LSE)
+        _store_chunks(out_at, acc, unit * share, head_mask)
+        tl.store(lse_at, lse, mask=head_mask)
+    else:
+        first = row * splits * HEADS
+        mine = first + split * HEADS + heads_at
+        _store_chunks(part_ptr + mine[:, None] * 512, acc, unit, head_mask)
+        tl.store(part_lse_ptr + mine, lse2, mask=head_mask)
+        if FUSED:
+            # Every thread's partial result must be out before the one thread that counts says so.
+            tl.debug_barrier()
+            counter = arrived_ptr + row * head_blocks + head_block
+            if tl.atomic_add(counter, 1, sem="acq_rel") == used - 1:
+                tl.store(counter, 0)
+                _merge(
+                    out_at, lse_at, sink_ptr, part_ptr, part_lse_ptr, first, HEADS, heads_at, head_mask, used,
+                    HAS_SINK, SINK_IN_LSE, 2, 256,
+                )  # fmt: skip
+
+
 @triton.autotune(
     configs=[
         triton.Config({"BLOCK_T": 16}, num_warps=4, num_stages=2),
@@ -315,76 +402,30 @@ def _sparse_mla_decode_kernel(
 
     start = split * chunk
     t = start + tl.arange(0, BLOCK_T)
-    index = _entries(index_ptr + row * stride_index_row, t, topk)
+    index_at = index_ptr + row * stride_index_row
+    extra_index_at = extra_index_ptr + row * stride_extra_row
+    index = _entries(index_at, t, topk)
     extra_index = index
     if HAS_EXTRA:
-        extra_index = _entries(extra_index_ptr + row * stride_extra_row, t - topk, extra_topk)
+        extra_index = _entries(extra_index_at, t - topk, extra_topk)
     q_at = q_ptr + row * stride_q_row + heads_at[:, None] * stride_q_head
-    q = ()
-    acc = ()
-    for g in tl.static_range(8):
-        q = q + (_load_q(q_at, head_mask, g),)
-        acc = acc + (tl.zeros((BLOCK_H, 64), tl.float32),)
+    q = _queries(q_at, head_mask)
     n_main, end = _extent(length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH)
     used = tl.maximum(tl.cdiv(end, chunk), 1)
     if split >= used:
         return
 
-    weight = tl.zeros((BLOCK_H, BLOCK_T), tl.float32)
-    top = tl.full((BLOCK_H,), FLOOR, tl.float32)
-
     stop = tl.minimum(start + chunk, end)
     main_stop = tl.minimum(n_main, stop)
-    for _ in range(start, stop, BLOCK_T):
-        k, valid = _gather(
-            kv_ptr, t, index, extra_index, main_stop, stop, topk, capacity, extra_capacity, page_stride,
-            extra_page_stride, extra_kv_offset, PAGE, EXTRA_PAGE, HAS_EXTRA,
-        )  # fmt: skip
-        # The next entries come while this tile is worked on: no gather waits for an address.
-        t += BLOCK_T
-        index = _entries(index_ptr + row * stride_index_row, t, topk)
-        if HAS_EXTRA:
-            extra_index = _entries(extra_index_ptr + row * stride_extra_row, t - topk, extra_topk)
-        s = tl.zeros_like(weight)
-        for g in tl.static_range(8):
-            s = tl.dot(q[g], tl.trans(k[g]), s)
-        s = tl.where(valid[None, :], s * scale_log2e, float("-inf"))
-        new_top = tl.maximum(top, tl.max(s, 1))
-        p = tl.exp2(s - new_top[:, None])
-        fade = tl.exp2(top - new_top)[:, None]
-        top = new_top
-        # Kept per column and summed once at the end: one exchange between warps less in every step.
-        weight = weight * fade + p
-        p = p.to(COMPUTE)
-        new_acc = ()
-        for g in tl.static_range(8):
-            new_acc = new_acc + (tl.dot(p, k[g], acc[g] * fade),)
-        acc = new_acc
-
-    total = tl.sum(weight, 1)
-    lse2 = tl.where(total == 0.0, float("-inf"), top + tl.log2(total))
-    unit = 1.0 / tl.where(total == 0.0, 1.0, total)
-    out_at = out_ptr + row * stride_out_row + heads_at[:, None] * stride_out_head
-    lse_at = lse_ptr + row * stride_lse_row + heads_at
-    if used == 1:
-        share, lse = _finish(sink_ptr, lse2, heads_at, head_mask, HAS_SINK, SINK_IN_LSE)
-        _store_chunks(out_at, acc, unit * share, head_mask)
-        tl.store(lse_at, lse, mask=head_mask)
-    else:
-        first = row * splits * HEADS
-        mine = first + split * HEADS + heads_at
-        _store_chunks(part_ptr + mine[:, None] * 512, acc, unit, head_mask)
-        tl.store(part_lse_ptr + mine, lse2, mask=head_mask)
-        if FUSED:
-            # Every thread's partial result must be out before the one thread that counts says so.
-            tl.debug_barrier()
-            counter = arrived_ptr + row * head_blocks + head_block
-            if tl.atomic_add(counter, 1, sem="acq_rel") == used - 1:
-                tl.store(counter, 0)
-                _merge(
-                    out_at, lse_at, sink_ptr, part_ptr, part_lse_ptr, first, HEADS, heads_at, head_mask, used,
-                    HAS_SINK, SINK_IN_LSE, 2, 256,
-                )  # fmt: skip
+    state = _walk(
+        _fresh(BLOCK_H, BLOCK_T), q, t, index, extra_index, index_at, extra_index_at, kv_ptr, start, stop, main_stop,
+        topk, extra_topk, capacity, extra_capacity, page_stride, extra_page_stride, extra_kv_offset, scale_log2e,
+        PAGE, EXTRA_PAGE, HAS_EXTRA, BLOCK_T,
+    )  # fmt: skip
+    _leave(
+        state, out_ptr, lse_ptr, sink_ptr, part_ptr, part_lse_ptr, arrived_ptr, row, split, used, splits, head_block,
+        stride_out_row, stride_out_head, stride_lse_row, HEADS, HAS_SINK, SINK_IN_LSE, FUSED, BLOCK_H,
+    )  # fmt: skip
 
 
 class Choice(NamedTuple):
