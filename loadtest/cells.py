@@ -22,7 +22,7 @@ class Cell:
     tokens_per_s: output tokens that arrived inside the steady window over all streams / window length.
     ttft, tpot and itl are medians and tails over the window's requests; NaN where undefined.
     decode_batch: mean of the server's running requests over the window; NaN when it was not read.
-    reasons: why the cell is void; empty when it is valid.
+    reasons: why the cell is void; empty when it is valid. block, start: counted from 0.
     goodput_per_s: requests a second that met the plan's objectives; NaN without objectives.
     """
 

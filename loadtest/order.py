@@ -44,7 +44,8 @@ class Workload:
 class StartOrder:
     """One start's work: concurrencies in visiting order, rules in engine time, and where results go.
 
-    time_scale: engine seconds per wall second. An empty decode_url or prefill_url: that server's counters are not read.
+    block, start: counted from 0. time_scale: engine seconds per wall second. An empty decode_url or prefill_url: that
+    server's counters are not read.
     """
 
     block: int

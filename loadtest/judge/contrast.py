@@ -119,7 +119,7 @@ class CellTable:
         for start in sorted(starts):
             for level in self.plan.concurrencies:
                 cell = self._cells.get((block, arm, start, level))
-                reasons += [f"{arm} start {start} C={level}: {why}" for why in _faults(cell)]
+                reasons += [f"{arm} start {start + 1} C={level}: {why}" for why in _faults(cell)]
         return reasons
 
     def _unequal_work(self, block: int, arms: tuple[str, str]) -> tuple[str, ...]:
@@ -167,4 +167,4 @@ def _rate(cells: list[Cell], what: str) -> float:
 
 
 def _named(cell: Cell) -> str:
-    return f"block {cell.block} start {cell.start} {cell.variant} C={cell.concurrency}"
+    return f"block {cell.block + 1} start {cell.start + 1} {cell.variant} C={cell.concurrency}"

@@ -74,7 +74,10 @@ class VariantVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """All that a report prints of a judged campaign; headline comes first in every form of it."""
+    """All that a report prints of a judged campaign; headline comes first in every form of it.
+
+    Fields number blocks and starts from 0, words from 1.
+    """
 
     schema: int
     campaign: str
@@ -250,7 +253,7 @@ def _headline(plan: Plan, facts: Facts, contrasts: list[Contrast], void: tuple[d
     if facts.simulated:
         yield "SIMULATED: timing comes from a calibration file, not from a GPU"
     if void:
-        blocks = ", ".join(str(v["block"]) for v in void)
+        blocks = ", ".join(str(v["block"] + 1) for v in void)
         yield f"{len(void)} of {plan.blocks} blocks void, dropped for both arms: {blocks}"
     missing = max(len(c.unmeasured) for c in contrasts)
     if missing:

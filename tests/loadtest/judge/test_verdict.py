@@ -96,15 +96,16 @@ def test_every_object_of_the_schema_is_closed_and_complete() -> None:
     assert all(o["additionalProperties"] is False and set(o["required"]) == set(o["properties"]) for o in objects)
 
 
-def test_a_void_cell_drops_its_block_for_both_arms_and_is_told_first() -> None:
+def test_a_void_cell_drops_its_block_for_both_arms_and_is_told_first_counting_from_one() -> None:
     cells = changed(
         campaign(V1), lambda c: (c.block, c.start, c.concurrency) == (2, 0, 48), reasons=("loop lag 30 ms",)
     )
     verdict = judge(plan_of(), cells, FACTS)
     assert verdict.variants[0].blocks == (0, 1, 3, 4, 5, 6, 7)
     assert {x.n_blocks for x in verdict.variants[0].levels} == {7}
-    assert "1 of 8 blocks void" in verdict.headline[1]
-    assert "C=48: loop lag 30 ms" in verdict.blocks_void[0]["reasons"][0]
+    assert verdict.headline[1] == "1 of 8 blocks void, dropped for both arms: 3"
+    void = {"block": 2, "variants": ["changed"], "reasons": ["pinned start 1 C=48: loop lag 30 ms"]}
+    assert verdict.blocks_void == (void,)
 
 
 def test_a_start_void_for_one_variant_leaves_the_other_its_block() -> None:
