@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from app.gate import bench as bench_kernels
     from app.gate import gate, profile
     from app.ledger import kernels as kernel_ledger
+    from app.project import audit as audits
     from app.project import checks, documentation
     from app.project import release as releases
 else:
     arguments = lazily("app.arguments")
+    audits = lazily("app.project.audit")
     bench_clients = lazily("app.bench_client")
     bench_kernels = lazily("app.gate.bench")
     changes = lazily("app.console.changes")
@@ -172,6 +174,12 @@ def bench_client(_: Context) -> None:
 def chaos(_: Context, long: bool = False, only: str = "", out: str = "") -> int:
     """Puts the lab through every kind of fault on real parts and writes the table of docs/faults.md anew."""
     return SOUND if faults.run_chaos(long, only, out) else FAULTY
+
+
+@lab_task
+def audit(_: Context, service: str = "pypi") -> int:
+    """Looks every locked package up among known vulnerabilities, by pip-audit; what could not be looked up fails."""
+    return SOUND if audits.show_audit(service) else FAULTY
 
 
 @lab_task
@@ -330,7 +338,7 @@ def gravest(decisions: list[str]) -> int:
 
 
 TASKS = [demo, test, docs, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan]
-MEASURES = [bench_kernel, bench_client, calibrate_verdict, chaos]
+MEASURES = [bench_kernel, bench_client, calibrate_verdict, chaos, audit]
 ns = Collection(
     *TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, pin, manifests, prepare_gpu, down, release
 )

@@ -86,6 +86,9 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "only": "kinds, by commas: kills, network, services, descriptors, disk, clock, lab, load, soak, containers",
         "out": "CSV to write; empty: docs/results/faults.csv and the page",
     },
+    "audit": {
+        "service": "which to ask: pypi or osv",
+    },
     "compare": {
         "variants": "names separated by commas; a control that is not named is added",
         "concurrency": _CONCURRENCY,
