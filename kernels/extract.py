@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 # These wrap a kernel for launching; compiling one given configuration does not need them.
 _LAUNCHERS = ("autotune", "heuristics")
@@ -35,34 +36,70 @@ def extract_kernel(source: str, kernel: str) -> str:
     Kept are top-level functions, assignments and imports that the kernel's code reaches by name; its own autotune and
     heuristics decorators are dropped. Other names are left to Triton and Python to complain about.
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError) as error:
-        raise ExtractError(f"the kernel file is not Python: {error}") from error
-    homes = {name: node for node in tree.body for name in _bound(node)}
-    target = homes.get(kernel)
-    if not isinstance(target, ast.FunctionDef):
-        known = ", ".join(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
-        raise ExtractError(f"no top-level function {kernel!r} in the kernel file; it has: {known or 'none'}")
+    tree = _parse(source)
+    homes = _homes(tree)
     lines = re.split(r"\r\n|\r|\n", source)
-    kept = {line for node in _reached(target, homes) for line in _lines_of(node)}
+    kept = {line for node in _reached([_function(tree, kernel)], homes) for line in _lines_of(node)}
     kept |= {line for node in tree.body if _is_future(node) for line in _lines_of(node)}
     return "".join(f"{lines[number - 1]}\n" for number in sorted(kept))
 
 
 def parameters(source: str, kernel: str) -> list[Parameter]:
     """The parameters of a top-level function, in order."""
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.FunctionDef) and node.name == kernel:
-            arguments = node.args.posonlyargs + node.args.args
-            bare = len(arguments) - len(node.args.defaults)
-            defaults = [None] * bare + [_literal(default) for default in node.args.defaults]
-            plain = _unspecialised(node)
-            return [
-                Parameter(a.arg, _is_constexpr(a), i >= bare, defaults[i], a.arg not in plain and i not in plain)
-                for i, a in enumerate(arguments)
-            ]
-    raise ExtractError(f"no top-level function {kernel!r} in the kernel file")
+    node = _function(_parse(source), kernel)
+    arguments = node.args.posonlyargs + node.args.args
+    bare = len(arguments) - len(node.args.defaults)
+    defaults = [None] * bare + [_literal(default) for default in node.args.defaults]
+    plain = _unspecialised(node)
+    return [
+        Parameter(a.arg, _is_constexpr(a), i >= bare, defaults[i], a.arg not in plain and i not in plain)
+        for i, a in enumerate(arguments)
+    ]
+
+
+def host_code(source: str, kernel: str, companions: Collection[str] = ()) -> str:
+    """What of a module the machine code of its kernels does not tell: equal for modules that launch them alike.
+
+    Left out: the bodies of `kernel` and its companions, what these bodies alone reach, and the autotuner of `kernel`.
+    """
+    tree = _parse(source)
+    homes = _homes(tree)
+    launched = {id(_function(tree, name)) for name in (kernel, *companions)}
+    device = {id(node) for node in _reached([node for node in tree.body if id(node) in launched], homes)}
+    shells = {id(node): _shell(node, kernel) for node in tree.body if id(node) in launched}
+    rest = [node for node in tree.body if id(node) not in device]
+    host = {id(node) for node in _reached([*rest, *shells.values()], homes, stop=launched)}
+    return "\n".join(ast.dump(shells.get(id(node), node)) for node in tree.body if id(node) in host | launched)
+
+
+@lru_cache(maxsize=8)
+def _parse(source: str) -> ast.Module:
+    # Shared by all callers, so no caller may change it.
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        raise ExtractError(f"the kernel file is not Python: {error}") from error
+
+
+def _function(tree: ast.Module, kernel: str) -> ast.FunctionDef:
+    found = _homes(tree).get(kernel)
+    if isinstance(found, ast.FunctionDef):
+        return found
+    known = ", ".join(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+    raise ExtractError(f"no top-level function {kernel!r} in the kernel file; it has: {known or 'none'}")
+
+
+def _homes(tree: ast.Module) -> dict[str, ast.stmt]:
+    return {name: node for node in tree.body for name in _bound(node)}
+
+
+def _shell(node: ast.stmt, kernel: str) -> ast.stmt:
+    """A kernel without its body: how it is launched."""
+    if not isinstance(node, ast.FunctionDef):
+        return node
+    ways = [d for d in node.decorator_list if node.name != kernel or _name(d) != "autotune"]
+    shell = ast.FunctionDef(node.name, node.args, [], ways, node.returns)
+    return ast.copy_location(shell, node)
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
@@ -79,12 +116,12 @@ def _bound(node: ast.stmt) -> Iterator[str]:
                 yield from _bound(inner)
 
 
-def _reached(target: ast.FunctionDef, homes: dict[str, ast.stmt]) -> list[ast.stmt]:
+def _reached(roots: Iterable[ast.stmt], homes: dict[str, ast.stmt], stop: Collection[int] = ()) -> list[ast.stmt]:
     seen: dict[int, ast.stmt] = {}
-    waiting: list[ast.stmt] = [target]
+    waiting = list(roots)
     while waiting:
         node = waiting.pop()
-        if id(node) in seen:
+        if id(node) in seen or id(node) in stop:
             continue
         seen[id(node)] = node
         parts: list[ast.AST] = [node]

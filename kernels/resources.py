@@ -33,13 +33,14 @@ class Resources:
     """One configuration compiled for one target. Counts are of instructions as they stand in the code.
 
     stack_bytes and spill_bytes are per thread; stack_bytes includes the spills. error is None when it compiled;
-    dropped says that Triton's autotuner leaves such a failure out without a word.
+    dropped says that Triton's autotuner leaves such a failure out without a word. kernel is the function's name.
     """
 
     config: Config
     arch: int
     triton_version: str
     use: str = ""
+    kernel: str = ""
     shared_bytes: int = 0
     registers: int = 0
     spill_bytes: int = 0
@@ -151,7 +152,7 @@ def _request(
 
 def _resources(config: Config, use: Signature, arch: int, chain: Toolchain, answer: dict[str, Any]) -> Resources:
     dropped = answer.pop("error_kind", "") in DROPPED_SILENTLY
-    return Resources(config, arch, chain.version, use.use, dropped=dropped, **answer)
+    return Resources(config, arch, chain.version, use.use, use.kernel, dropped=dropped, **answer)
 
 
 def _answer(request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +10,12 @@ from typing import Any
 
 from app.errors import NotReadyError, PatchError, UsageError
 from app.gate.report import Finding, GateReport
-from app.kernel.patch import PatchedKernel, patch_kernel, read_configs, read_key
+from app.kernel.launched import read_launched
+from app.kernel.patch import PatchedKernel, patch_kernel, read_key
 from app.kernel.upstream import Base, fetch_base, pinned
 from app.kernel.variants import Change, KernelConfig, Target, Variant, load_variants
 from app.terminal import show
-from kernels.extract import ExtractError
+from kernels.extract import ExtractError, host_code
 from kernels.geometry import (
     DEEPSEEK_V4_FLASH,
     DEFAULT_TP,
@@ -27,9 +27,9 @@ from kernels.geometry import (
 )
 from kernels.limits import LIMITS
 from kernels.resources import Resources, compile_all
-from kernels.signature import FOLDER, Signature, SignatureError, load_signature
+from kernels.signature import FOLDER, Signature, SignatureError
 from kernels.toolchain import Toolchain, ToolchainError, toolchain_of
-from kernels.tuned import TableError, read_choices
+from kernels.tuned import TableError
 
 __all__ = ["GateReport", "check", "check_named", "run_check"]
 
@@ -112,7 +112,8 @@ def check(
     if control and against.fault:
         findings.append(Finding("refuse", f"its control {control.name} cannot be built: {against.fault}"))
     elif control and _same(built, against):
-        what = f"same machine code as its control {control.name}: an A/B test would compare a kernel with itself"
+        too = f", that of {_names(built.companions)} included" if built.companions else ""
+        what = f"same machine code as its control {control.name}{too}: an A/B test would compare a kernel with itself"
         findings.append(Finding("no-op", f"{what} (sm_{arch}, Triton {chain.version})"))
     return GateReport(
         variant=variant.name,
@@ -125,6 +126,8 @@ def check(
         findings=tuple(findings),
         resources=built.resources,
         control_resources=against.resources,
+        companions=built.companions,
+        control_companions=against.companions,
     )
 
 
@@ -137,23 +140,29 @@ class _Job:
     toolchain: Toolchain
     signatures: Path
 
+    def compile(self, text: str, signature: Signature, configs: Sequence[KernelConfig]) -> list[Resources]:
+        """Every configuration in every use of the signature's kernel."""
+        return compile_all(text, signature.kernel, signature, configs, self.arch, self.geometry, self.toolchain)
+
 
 @dataclass(frozen=True, slots=True)
 class _Build:
     """A variant patched and compiled; fault says why it cannot be launched.
 
-    listed: from the autotune list, empty where it can never be used; chosen: from a table of choices made offline.
+    listed: from the autotune list, empty where it can never be used; chosen: from a table of choices made offline;
+    companions: the kernels that the host launches beside it under any of these that fit.
     """
 
     patched: PatchedKernel | None = None
     kernel: str = ""
     listed: tuple[Resources, ...] = ()
     chosen: tuple[Resources, ...] = ()
+    companions: tuple[Resources, ...] = ()
     fault: str = ""
 
     @property
     def resources(self) -> tuple[Resources, ...]:
-        """All that was compiled."""
+        """All that was compiled of the kernel itself."""
         return self.listed + self.chosen
 
     def survivors(self) -> dict[str, list[Resources]]:
@@ -163,33 +172,34 @@ class _Build:
             uses[resources.use] += [resources] if resources.fits else []
         return uses
 
+    def codes(self) -> tuple[object, ...]:
+        """Equal for builds that launch the same machine code, in choices of a table in the same order."""
+        drawn = {use: {r.identity for r in found} for use, found in self.survivors().items()}
+        beside = {(r.kernel, r.use, r.identity) for r in self.companions}
+        return drawn, [(r.use, r.identity) for r in self.chosen], beside
+
 
 def _build(variant: Variant, base: Base, job: _Job) -> _Build:
     if variant.target is None:
         return _Build()
-    kernel = variant.target.kernel
     try:
         patched = patch_kernel(base, variant)
-        signature = load_signature(kernel, job.signatures)
-        listed = read_configs(patched.text, kernel)
-        chosen, covered = _choices(patched.text, signature, job)
-        configs = [*([] if covered else listed), *chosen]
-        found = compile_all(patched.text, kernel, signature, configs, job.arch, job.geometry, job.toolchain)
+        launched = read_launched(patched.text, variant.target.kernel, job.arch, job.geometry, job.signatures)
+        configs = launched.listed + launched.chosen
+        found = job.compile(patched.text, launched.signature, configs)
+        fitting = dict.fromkeys(config for config in configs if any(r.fits and r.config == config for r in found))
+        beside = [
+            r for kernel, config in launched.companions(fitting) for r in job.compile(patched.text, kernel, [config])
+        ]  # fmt: skip
     except (PatchError, ExtractError, TableError) as error:
         return _Build(fault=f"does not patch: {error}")
     except SignatureError as error:
         raise UsageError(str(error)) from error
     # Every configuration has one result for each use.
-    first = len(found) - len(chosen) * len(signature.uses)
-    build = _Build(patched, kernel, tuple(found[:first]), tuple(found[first:]))
-    return replace(build, fault=_chosen_fault(build.chosen) or _launch_fault(build.listed))
-
-
-def _choices(text: str, signature: Signature, job: _Job) -> tuple[list[KernelConfig], bool]:
-    if signature.table is None:
-        return [], False
-    choices, covered = read_choices(text, signature.table, job.arch, job.geometry)
-    return [KernelConfig(c.constants, c.num_warps, c.num_stages) for c in choices], covered
+    first = len(launched.listed) * len(launched.signature.uses)
+    build = _Build(patched, variant.target.kernel, tuple(found[:first]), tuple(found[first:]), tuple(beside))
+    fault = _chosen_fault(build.chosen) or _launch_fault(build.listed) or _companion_fault(build.companions)
+    return replace(build, fault=fault)
 
 
 def _chosen_fault(chosen: Sequence[Resources]) -> str:
@@ -214,6 +224,14 @@ def _launch_fault(found: Sequence[Resources]) -> str:
     return ""
 
 
+def _companion_fault(companions: Sequence[Resources]) -> str:
+    for resources in companions:
+        if not resources.fits:
+            why = resources.error or _excess(resources)
+            return f"{resources.kernel} {_named(resources)}, which the host launches beside it, cannot run: {why}"
+    return ""
+
+
 def _own_findings(built: _Build) -> Iterator[Finding]:
     if built.fault:
         yield Finding("refuse", built.fault)
@@ -226,14 +244,19 @@ def _own_findings(built: _Build) -> Iterator[Finding]:
             listed = " ".join(str(resources.config) for resources in found)
             what = f"{len(found)} configs survive{f' in {use}' if use else ''}: {listed}; each start draws one of them"
             yield Finding("draw", f"{what}, so image, proof and verdict are stamped 'autotune drawn'")
-    for resources in built.resources:
+    for resources in built.resources + built.companions:
         if resources.fits and resources.spill_bytes:
-            what = f"{_named(resources)} spills {resources.spill_bytes} B a thread to local memory"
+            whose = f"{resources.kernel} " if resources in built.companions else ""
+            what = f"{whose}{_named(resources)} spills {resources.spill_bytes} B a thread to local memory"
             yield Finding("spill", what, str(resources.config))
 
 
 def _named(resources: Resources) -> str:
     return f"{resources.config} in {resources.use}" if resources.use else str(resources.config)
+
+
+def _names(companions: Sequence[Resources]) -> str:
+    return " and ".join(dict.fromkeys(resources.kernel for resources in companions))
 
 
 def _excess(resources: Resources) -> str:
@@ -246,22 +269,13 @@ def _excess(resources: Resources) -> str:
 
 
 def _same(one: _Build, other: _Build) -> bool:
-    """Whether both launch the same code in the same way and the file around the kernel is the same."""
-    if one.patched is None or other.patched is None:
-        return False
-    codes, others = ({u: {r.identity for r in found} for u, found in b.survivors().items()} for b in (one, other))
-    if codes != others or one.fault:
+    """Whether both launch the same code in the same way and the host code around the kernels is the same."""
+    if one.patched is None or other.patched is None or one.fault or one.codes() != other.codes():
         return False
     # With one code to choose from, the autotune key chooses nothing.
-    drawn = any(len(found) > 1 for found in codes.values())
+    drawn = any(len({r.identity for r in found}) > 1 for found in one.survivors().values())
     if drawn and read_key(one.patched.text, one.kernel) != read_key(other.patched.text, other.kernel):
         return False
-    return _around(one.patched.text, one.kernel) == _around(other.patched.text, other.kernel)
-
-
-def _around(text: str, kernel: str) -> str:
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == kernel:
-            node.decorator_list = [d for d in node.decorator_list if "autotune" not in ast.unparse(d).partition("(")[0]]
-    return ast.dump(tree)
+    companions = {r.kernel for r in one.companions}
+    texts = [host_code(b.patched.text, b.kernel, companions) for b in (one, other) if b.patched]
+    return texts[0] == texts[1]

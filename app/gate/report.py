@@ -33,6 +33,10 @@ ROWS: tuple[tuple[str, Callable[[Resources], object]], ...] = (
 )
 
 
+# Companions have many uses and few figures that matter: one row for each launch.
+COMPANION_COLUMNS = ("shared memory, KB", "registers a thread", "spilled, B a thread", "CTAs per SM", "code")
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that the gate found; what is a phrase that stands alone, config is empty when all are meant."""
@@ -44,7 +48,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """All that compiling told of a variant and its control; kernel is empty when it runs no kernel of the file."""
+    """All that compiling told of a variant and its control; kernel is empty when it runs no kernel of the file.
+
+    companions: the kernels that the host launches beside it, of the configurations that fit.
+    """
 
     variant: str
     control: str
@@ -56,6 +63,8 @@ class GateReport:
     findings: tuple[Finding, ...]
     resources: tuple[Resources, ...] = ()
     control_resources: tuple[Resources, ...] = ()
+    companions: tuple[Resources, ...] = ()
+    control_companions: tuple[Resources, ...] = ()
 
     @property
     def statement(self) -> str:
@@ -118,6 +127,8 @@ class GateReport:
             "findings": [asdict(finding) for finding in self.findings],
             "configs": [resources.to_json() for resources in self.resources],
             "control_configs": [resources.to_json() for resources in self.control_resources],
+            "companions": [resources.to_json() for resources in self.companions],
+            "control_companions": [resources.to_json() for resources in self.control_companions],
         }
 
     def tables(self, allow_noop: bool = False) -> Iterator[RenderableType]:
@@ -132,11 +143,29 @@ class GateReport:
                 table.add_row(name, *("" if r.error else str(figure(r)) for _, r in shown))
             table.add_row("launchable", *(_launchable(r) for _, r in shown))
             yield table
+        yield from _companion_tables(self.variant, self.companions)
+        yield from _companion_tables(self.control, self.control_companions)
         for finding in self.findings:
             yield Text(f"{finding.kind}: {finding.what}")
         yield Text(
             f"{self.variant}: {'buildable' if self.buildable(allow_noop) else 'not buildable'}; {self.statement}"
         )
+
+
+def _companion_tables(of: str, beside: tuple[Resources, ...]) -> Iterator[RenderableType]:
+    from rich.table import Column, Table
+
+    figures = dict(ROWS)
+    for title in dict.fromkeys(_launch_of(r) for r in beside):
+        table = Table(Column("", no_wrap=True), *COMPANION_COLUMNS, title=f"{title}, launched beside {of}")
+        for r in beside:
+            if _launch_of(r) == title:
+                table.add_row(r.use, *("" if r.error else str(figures[name](r)) for name in COMPANION_COLUMNS))
+        yield table
+
+
+def _launch_of(companion: Resources) -> str:
+    return f"{companion.kernel} {companion.config}"
 
 
 def _launchable(resources: Resources) -> str:

@@ -64,12 +64,32 @@ arguments:
 """
 
 
+# Launched beside the demo kernel where BLOCK is 64. A constant that changes its code, one that changes nothing, one of
+# the host's.
+MERGE = """\
+WEIGHT = 1
+SPARE = 1
+TRIES = 1
+
+
+def launch():
+    return TRIES, _merge_demo
+
+
+@triton.jit
+def _merge_demo(c_ptr, BLOCK: tl.constexpr):
+    tl.store(c_ptr, SPARE + tl.load(c_ptr) * WEIGHT)
+"""
+MERGE_SIGNATURE = "kernel: _merge_demo\nnum_warps: 2\narguments: {c_ptr: '*fp32:16'}\nconstants: {BLOCK: 32}\n"
+COMPANIONS = "constants: {BLOCK: 64}\ncompanions: {_merge_demo: {BLOCK: 64}}\n"
+
+
 # Answers as kernels.compiler does: shared memory grows with BLOCK and stages, which change the code of a loop alone.
 FAKE_COMPILER = """\
 #!{python} -IS
-import hashlib, json, sys
+import hashlib, json, re, sys
 request = json.load(sys.stdin)
-source, block = request["source"], request["constants"]["BLOCK"]
+source, block = re.sub("SPARE = .*", "", request["source"]), request["constants"]["BLOCK"]
 warps, stages = request["options"]["num_warps"], request["options"]["num_stages"]
 if "absent(" in source:
     answer = {{"error": "absent is not defined", "error_kind": "CompilationError"}}

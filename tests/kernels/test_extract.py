@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.extract import ExtractError, extract_kernel, parameters
-from tests.kernels.samples import DOT
+from kernels.extract import ExtractError, extract_kernel, host_code, parameters
+from tests.kernels.samples import DOT, MERGE
 
 
 def test_files_that_differ_in_configs_and_host_code_give_the_same_text() -> None:
@@ -54,3 +54,45 @@ def test_parameters_tell_constants_and_defaults() -> None:
 def test_parameters_tell_what_triton_is_told_not_to_specialise(decorator: str) -> None:
     found = parameters(f"@triton.jit({decorator})\ndef k(a, b, c): ...\n", "k")
     assert [p.specialised for p in found] == [True, False, True]
+
+
+def _host(text: str) -> str:
+    return host_code(text, "_demo_kernel", ["_merge_demo"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("acc = tl.dot(a, b, acc)", "acc = tl.dot(b, a, acc)"),
+        ("return x + x", "return x * 2"),
+        ("WIDTH = tl.constexpr(16)", "WIDTH = tl.constexpr(32)"),
+        ("WEIGHT = 1", "WEIGHT = 2"),
+        ("num_stages=2)", "num_stages=3)"),
+    ],
+)
+def test_what_only_the_kernels_reach_is_not_of_the_host(changes: tuple[str, str]) -> None:
+    assert (DOT + MERGE).count(changes[0]) == 1
+    assert _host((DOT + MERGE).replace(*changes)) == _host(DOT + MERGE)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ("TRIES = 1", "TRIES = 2"),
+        ("return TRIES, _merge_demo", "return _merge_demo"),
+        ("@triton.jit\ndef _merge_demo", "@triton.heuristics({})\n@triton.jit\ndef _merge_demo"),
+        ("n, BLOCK: tl.constexpr):", "m, BLOCK: tl.constexpr):"),
+        ("@triton.jit\ndef _demo_kernel", "@triton.jit(do_not_specialize=['n'])\ndef _demo_kernel"),
+    ],
+)
+def test_how_kernels_are_launched_is_of_the_host(changes: tuple[str, str]) -> None:
+    assert (DOT + MERGE).count(changes[0]) == 1
+    assert _host((DOT + MERGE).replace(*changes)) != _host(DOT + MERGE)
+
+
+@pytest.mark.parametrize(
+    "user", ["def other():\n    return WEIGHT\n", "@triton.jit\ndef _third():\n    return WEIGHT\n"]
+)
+def test_what_other_code_reaches_too_is_of_the_host(user: str) -> None:
+    text = DOT + MERGE + user
+    assert _host(text.replace("WEIGHT = 1", "WEIGHT = 2")) != _host(text)
