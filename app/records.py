@@ -58,6 +58,18 @@ def owned(folder: Path) -> Iterator[None]:
         yield
 
 
+def held(folder: Path) -> bool:
+    """Whether a lab holds the folder now; False for one that is gone."""
+    try:
+        with (folder / ".lock").open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
 def _opened(lock: Path) -> IO[bytes]:
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)

@@ -104,6 +104,7 @@ class Deployment:
     sim_time_scale: float = 1.0
     sim_seed: int = 1
     sim_start_seed: str = "0"
+    campaign: str = ""
 
     def __post_init__(self) -> None:
         for key, value in asdict(self).items():

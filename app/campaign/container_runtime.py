@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.errors import UsageError
+from app.errors import NotReadyError, UsageError
 from app.image.build import build_services, build_variant
 from app.kernel.placed import PlacedKernel
+from app.records import held
 from app.settings import Deployment, settings_here
 from app.stack.docker import DockerStack
 
@@ -31,13 +32,19 @@ def campaign_containers(
     *,
     seed: int,
     time_scale: float,
-    logs: Path,
+    folder: Path,
     say: Callable[[str], None],
     settings: Deployment | None = None,
     project: str = PROJECT,
 ) -> Containers:
-    """Builds an image for each variant, for prefill, router and load page; nothing is started yet."""
-    settings = replace(settings or settings_here(os.environ), sim_seed=seed, sim_time_scale=time_scale)
+    """Builds an image for each variant, for prefill, router and load page; nothing is started yet.
+
+    folder: the campaign's, named by a label of its containers. NotReadyError while another campaign runs here.
+    """
+    settings = settings or settings_here(os.environ)
+    if busy := _measuring(DockerStack(settings, engine, None, project=project)):
+        raise NotReadyError(f"the campaign in {busy} runs on this Engine; wait for it, or end it and resume it later")
+    settings = replace(settings, sim_seed=seed, sim_time_scale=time_scale, campaign=str(folder.resolve()))
     if engine == "sim":
         settings = replace(settings, health_interval_s=1)
     elif time_scale != 1:
@@ -45,5 +52,20 @@ def campaign_containers(
     images = {name: build_variant(name, engine, settings, say) for name in (*variants, settings.prefill_variant)}
     build_services(settings, say)
     prefill = images[settings.prefill_variant].placed
-    stack = DockerStack(settings, engine, prefill, project=project, logs=logs, say=say, fresh=True)
+    stack = DockerStack(settings, engine, prefill, project=project, logs=folder / "logs", say=say, fresh=True)
     return Containers({name: images[name].placed for name in variants}, stack)
+
+
+def end_left_campaign(settings: Deployment, project: str = PROJECT) -> str:
+    """Takes down what a campaign left whose lab is gone; the folder of one that still runs and is left alone, or ""."""
+    stack = DockerStack(settings, "sim", None, project=project)
+    if busy := _measuring(stack):
+        return busy
+    stack.down()
+    return ""
+
+
+def _measuring(stack: DockerStack) -> str:
+    """Folder of the campaign whose containers these are, while a lab holds it; empty when none does."""
+    campaigns = {c.campaign for c in stack.containers() if c.campaign}
+    return next((folder for folder in sorted(campaigns) if held(Path(folder))), "")

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.table import Table
 
 from app import arguments
+from app.campaign.container_runtime import end_left_campaign
 from app.deployment.kubernetes import write_manifests
 from app.deployment.lifecycle import Lifecycle, Serving
 from app.deployment.stable import promote, rollback
@@ -106,9 +107,11 @@ def show_manifests(out: str) -> None:
 
 
 def take_down() -> None:
-    """Ends the stack and removes what it left."""
+    """Ends the stack and removes what it left, and what a campaign left whose lab was killed."""
     _lifecycle().down()
     print("nothing of the stack is left")
+    if busy := end_left_campaign(settings()):
+        print(f"the campaign in {busy} still runs; its containers are left alone")
 
 
 def settings() -> Deployment:

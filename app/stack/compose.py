@@ -11,6 +11,7 @@ from pathlib import Path
 
 from app.environment import ROOT
 from app.errors import NotReadyError
+from app.stack.process import die_with_parent
 from loadtest.client.key import key_file
 
 COMMAND_TIMEOUT_S = 300.0
@@ -49,6 +50,8 @@ class Compose:
                 capture_output=True,
                 text=True,
                 timeout=COMMAND_TIMEOUT_S,
+                # Or it would go on starting containers behind the back of what cleans up after a killed lab.
+                preexec_fn=die_with_parent(os.getpid()),
             )
         except FileNotFoundError as e:
             raise NotReadyError("no docker command here; install Docker Engine with its compose plugin") from e

@@ -24,12 +24,16 @@ PROJECT = "decode-ab"
 SERVERS = ("prefill", "decode", "router")
 SIM_START_TIMEOUT_S = 120.0
 SAY_EVERY_S = 5.0
+CAMPAIGN = "io.decode-ab.campaign"
 _LABEL = "com.docker.compose"
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One service's container. state: created, running, exited...; address: in the private network."""
+    """One service's container. state: created, running, exited...; address: in the private network.
+
+    campaign: the run folder that its label names; empty outside a campaign.
+    """
 
     service: str
     id: str
@@ -39,6 +43,7 @@ class Container:
     exit_code: int
     health: str
     address: str
+    campaign: str
 
 
 class DockerStack:
@@ -267,4 +272,5 @@ def _container(facts: dict[str, Any], project: str) -> Container:
         exit_code=state["ExitCode"],
         health=state.get("Health", {}).get("Status", ""),
         address=networks.get(f"{project}_lab", {}).get("IPAddress", ""),
+        campaign=facts["Config"]["Labels"].get(CAMPAIGN, ""),
     )

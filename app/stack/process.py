@@ -45,7 +45,7 @@ class Service:
                     stderr=subprocess.STDOUT,
                     env=service_environment(self.command),
                     start_new_session=True,
-                    preexec_fn=_die_with_parent(os.getpid()),
+                    preexec_fn=die_with_parent(os.getpid()),
                 )
         except OSError as e:
             raise NotReadyError(f"{self.name} could not be started: {e}; command: {self.command.argv[0]}") from e
@@ -121,7 +121,8 @@ def wait_until(ready: Callable[[], bool], timeout_s: float, interval_s: float = 
     return True
 
 
-def _die_with_parent(parent: int) -> Callable[[], None]:
+def die_with_parent(parent: int) -> Callable[[], None]:
+    """What a child calls before it becomes its program, so that it is killed when the thread that made it ends."""
     libc = ctypes.CDLL(None, use_errno=True)
 
     def set_death_signal() -> None:

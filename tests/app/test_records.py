@@ -8,7 +8,7 @@ import pytest
 
 from app.environment import ROOT
 from app.errors import RecordsError, UsageError
-from app.records import owned, read_json, read_record, write_json, write_text
+from app.records import held, owned, read_json, read_record, write_json, write_text
 
 
 def test_json_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -78,4 +78,13 @@ def test_a_lock_of_a_killed_lab_does_not_stay(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_locked_is_one_line() -> None:
     with pytest.raises(RecordsError, match=r"\.lock could not be opened"), owned(Path("/dev/null")):
+        pass
+
+
+def test_a_folder_is_held_only_while_a_lab_has_it(tmp_path: Path) -> None:
+    assert not held(tmp_path / "gone")
+    with owned(tmp_path):
+        assert held(tmp_path)
+    assert not held(tmp_path)
+    with owned(tmp_path):
         pass

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from app.campaign import blocks as campaigns
-from app.campaign.container_runtime import Containers, campaign_containers
+from app.campaign.container_runtime import Containers, campaign_containers, end_left_campaign
 from app.campaign.load import run_load
 from app.campaign.runs import RunFolder
+from app.errors import NotReadyError
 from app.image.build import BuiltImage
 from app.progress import Progress
+from app.records import owned
 from app.settings import Deployment
 from app.stack.watch import Watch
 from loadtest.plan import Lengths, Plan, Start, WindowRules
@@ -44,7 +46,7 @@ def containers(built: dict[str, BuiltImage], other_ports: Deployment, tmp_path: 
         "sim",
         seed=PLAN.seed,
         time_scale=PLAN.time_scale,
-        logs=tmp_path / "logs",
+        folder=tmp_path / "run",
         say=print,
         settings=other_ports,
         project=project,
@@ -62,9 +64,30 @@ def test_short_campaign_measures_every_start(api: Any, containers: Containers, t
     cells = campaigns.run(campaign(containers, tmp_path / "run"))
     assert len(cells) == PLAN.blocks * len(PLAN.starts(0))
     assert leftovers(api, f"{PROJECT}-campaign") == []
-    logs = sorted(p.name for p in (tmp_path / "logs").iterdir())
+    logs = sorted(p.name for p in (tmp_path / "run" / "logs").iterdir())
     assert {"prefill.log", "router.log"} < set(logs)
     assert len([name for name in logs if name.endswith("-decode.log")]) == len(cells)
+
+
+def test_containers_of_a_campaign_are_ended_once_no_lab_holds_it(
+    api: Any, containers: Containers, other_ports: Deployment, tmp_path: Path
+) -> None:
+    project, folder = f"{PROJECT}-campaign", tmp_path / "run"
+    with owned(folder):
+        containers.stack.up(containers.kernels["pinned"], "block-000/start-00-pinned")
+        assert {c.campaign for c in containers.stack.containers()} == {str(folder)}
+        assert end_left_campaign(other_ports, project) == str(folder)
+        assert containers.stack.alive() == []
+        with pytest.raises(NotReadyError, match="runs on this Engine"):
+            other_campaign(other_ports, project, tmp_path / "other")
+    assert end_left_campaign(other_ports, project) == ""
+    assert leftovers(api, project) == []
+
+
+def other_campaign(settings: Deployment, project: str, folder: Path) -> Containers:
+    return campaign_containers(
+        PLAN.variants, "sim", seed=1, time_scale=1.0, folder=folder, say=print, settings=settings, project=project
+    )
 
 
 def test_block_whose_decode_was_killed_is_done_again(api: Any, containers: Containers, tmp_path: Path) -> None:

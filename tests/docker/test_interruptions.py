@@ -107,7 +107,7 @@ def test_daemon_stopped_in_the_middle_of_a_campaign(
     project = f"{PROJECT}-campaign"
     make = partial(
         campaign_containers, PLAN.variants, "sim", seed=PLAN.seed, time_scale=PLAN.time_scale,
-        logs=tmp_path / "logs", say=print, settings=other_ports, project=project,
+        folder=tmp_path / "run", say=print, settings=other_ports, project=project,
     )  # fmt: skip
     stopped: list[Start] = []
 
