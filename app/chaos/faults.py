@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +42,22 @@ def kills(long: bool) -> list[Fault]:
         ("prefill", "warm-up"), ("decode", "stopping"), ("router", "between"), ("driver", "measuring"),
     )  # fmt: skip
     return [killed(v, p) for v, p in short]
+
+
+def container_kills(long: bool) -> list[Fault]:
+    """Containers killed: every service in every phase, or, short, each phase and each service."""
+    short: Sequence[tuple[str, Phase]] = (
+        ("prefill", "start"), ("router", "canary"), ("decode", "warm-up"), ("decode", "measuring"),
+        ("prefill", "stopping"), ("router", "between"),
+    )  # fmt: skip
+    return [_container_killed(v, p) for v, p in ([(v, p) for v in SERVICES for p in PHASES] if long else short)]
+
+
+def _container_killed(victim: str, phase: Phase) -> Fault:
+    fault = killed(victim, phase)
+    # Before each start containers that are missing are made anew.
+    must_say = () if phase == "between" else fault.must_say
+    return replace(fault, kind=f"{victim}'s container killed, {phase}", must_say=must_say)
 
 
 def halted(victim: str) -> Fault:

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from app.chaos.record import Tried
 from app.chaos.trial import GONE_S, finished, naming, small_plan
 from app.environment import ROOT
 from app.records import write_json
+from app.report.wording import counted
 from app.stack.process import wait_until
 from loadtest.plan import Plan
 
@@ -30,17 +32,28 @@ KIND = "lab killed at a random instant, resumed"
 
 
 class KilledLab:
-    """Campaigns below `folder`, each begun on disk and then resumed over and over by `invoke compare --resume`."""
+    """Campaigns below `folder`, each begun on disk and then resumed over and over by `invoke compare --resume`.
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    setup: what they run on; environment: the lab's, if not this process's; sitting_s: kills are spread over it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        setup: Setup | None = None,
+        environment: Mapping[str, str] | None = None,
+        sitting_s: float = SITTING_S,
+    ) -> None:
         self.folder, self._chance = folder, random.Random(seed)
         self._seed, self._number = seed, 0
+        self._setup, self._environment, self._sitting_s = setup or Setup(), environment, sitting_s
         self.run = self._begin()
         self._finished: dict[int, str] = {}
 
     def kill(self, after_s: float | None = None) -> Tried:
         """One sitting, ended by SIGKILL at a random instant; a campaign that ends before it gives way to a new one."""
-        after_s = self._chance.uniform(0.2, SITTING_S) if after_s is None else after_s
+        after_s = self._chance.uniform(0.2, self._sitting_s) if after_s is None else after_s
         with self._sitting() as lab:
             try:
                 lab.wait(after_s)
@@ -62,20 +75,28 @@ class KilledLab:
         with self._sitting() as lab:
             code = lab.wait(LONGEST_S)
         lost = self._check_end() if code in (0, 7, 8, 9) else BLOCKS
-        return Tried(KIND, lost=lost, note=f"the last sitting ended with code {code}")
+        return Tried(KIND, lost=lost, note=f"{self._campaigns()}; the last ended with code {code}")
+
+    def _campaigns(self) -> str:
+        return counted(self._number, "campaign")
 
     def _begin(self) -> RunFolder:
         self._number += 1
         run = RunFolder(self.folder / "runs" / f"killed-{self._number}")
         run.keep_plan(small_plan(BLOCKS, self._seed))
-        write_json(run.path / "setup.json", asdict(Setup()))
+        write_json(run.path / "setup.json", asdict(self._setup))
         return run
 
     def _sitting(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "compare"]
-        command += ["--resume", self.run.path.name, "--quiet"]
+        return self.command("compare", "--resume", self.run.path.name, "--quiet")
+
+    def command(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """A task of the lab, begun in the folder; what it says goes to lab.log there."""
+        command = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *arguments]
         with (self.folder / "lab.log").open("ab") as log:
-            return subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            return subprocess.Popen(
+                command, cwd=self.folder, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
 
     def _check(self) -> int:
         plan, now = self.run.plan(), finished(self.run)

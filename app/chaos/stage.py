@@ -22,6 +22,7 @@ from app.engine.proof import Proof
 from app.engine.sim.engine import SimEngine
 from app.errors import NotReadyError
 from app.kernel.placed import PlacedKernel
+from app.stack import Stack
 from app.stack.local import LocalStack
 from app.stack.process import wait_until
 from app.stack.watch import Watch
@@ -81,17 +82,20 @@ class ChaosEngine(SimEngine):
 class Stage:
     """A stack and a load in one. faults: by block; each is done in that block's first attempt and never again."""
 
-    inner: LocalStack
+    inner: Stack
     faults: Mapping[int, Fault]
     on_fire: Callable[[], None] = lambda: None
     proxy: Proxy | None = None
     python: tuple[str, ...] = PYTHON
-    runtime: str = "local"
     fired: dict[int, Fired] = field(default_factory=dict)
     kept: dict[str, int] = field(default_factory=dict)
     endpoints: Endpoints | None = None
     _place: tuple[int, int] = (0, 0)
     _loading: bool = False
+
+    @property
+    def runtime(self) -> str:
+        return self.inner.runtime
 
     @property
     def simulated(self) -> bool:
@@ -100,7 +104,7 @@ class Stage:
     @property
     def engine(self) -> ChaosEngine:
         """The engine, to be changed by faults."""
-        if not isinstance(self.inner.engine, ChaosEngine):
+        if not isinstance(self.inner, LocalStack) or not isinstance(self.inner.engine, ChaosEngine):
             raise NotReadyError("this stage has a plain engine; make it with ChaosEngine")
         return self.inner.engine
 
@@ -116,7 +120,7 @@ class Stage:
         if fault := self._due("between"):
             self.fire(fault)
         if fault := self._due("start"):
-            threading.Thread(target=self._fire_at_start, args=(fault, self.inner.pid("decode"))).start()
+            threading.Thread(target=self._fire_at_start, args=(fault, self.running("decode"))).start()
         self.endpoints = self._through_proxy(self.inner.switch(kernel, label))
         if fault := self._due("canary"):
             self.fire(fault)
@@ -163,9 +167,13 @@ class Stage:
                 fired.answered_s = time.monotonic() - fired.at_s
                 fired.fault.undo(self)
 
+    def running(self, service: str) -> int | None:
+        """Process id of a service; None while it does not run."""
+        return self.inner.pid(service) if isinstance(self.inner, LocalStack) else None
+
     def pid(self, victim: str) -> int:
         """Process id of decode, prefill, router or the load driver; NotReadyError when it does not run."""
-        found = self._driver() if victim == "driver" else self.inner.pid(victim)
+        found = self._driver() if victim == "driver" else self.running(victim)
         if found is None:
             raise NotReadyError(f"{victim} does not run; there is nothing to do the fault to")
         return found
@@ -197,7 +205,7 @@ class Stage:
         return fault if wanted else None
 
     def _fire_at_start(self, fault: Fault, before: int | None) -> None:
-        if wait_until(lambda: self.inner.pid("decode") not in (None, before), 20, LOOK_S):
+        if wait_until(lambda: self.running("decode") not in (None, before), 60, LOOK_S):
             self.fire(fault)
 
     def _fire_in_load(self, fault: Fault, order: Path, plan: Plan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
 from app.progress import Progress
 from app.records import read_json
+from app.stack import Stack
 from app.stack.local import LocalStack
 from app.stack.process import wait_until
 from loadtest.plan import Lengths, Plan, WindowRules
@@ -45,6 +46,22 @@ def small_plan(blocks: int, seed: int) -> Plan:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a trial's campaign runs on: each variant's kernel in its place, and the stack that faults are done to."""
+
+    kernels: dict[str, PlacedKernel]
+    stack: Stack
+    stage: type[Stage] = Stage
+
+
+def local_scene(plan: Plan, folder: RunFolder, python: tuple[str, ...]) -> Scene:
+    """Processes of this machine."""
+    kernels = place_kernels(load_variants(), plan.variants, fetch_base(), folder.path / "kernels")
+    engine = ChaosEngine(plan.seed, plan.time_scale, python=python)
+    return Scene(kernels, LocalStack(engine, folder.path / "logs"))
+
+
 @dataclass(slots=True)
 class Trial:
     """A campaign whose block n + 1 meets fault n; block 0 is left in peace, to be lost if anything can be."""
@@ -54,6 +71,7 @@ class Trial:
     seed: int
     weathered: bool = False
     python: tuple[str, ...] = PYTHON
+    scene: Callable[[Plan, RunFolder, tuple[str, ...]], Scene] = local_scene
     errors: list[str] = field(default_factory=list)
     _finished: dict[int, str] = field(default_factory=dict)
 
@@ -61,17 +79,16 @@ class Trial:
         """Runs it to its end, resuming when a fault ended it, and judges each fault."""
         before = {p.pid for p in psutil.Process().children(recursive=True)}
         plan = small_plan(max(2, len(self.faults) + 1), self.seed)
-        kernels = place_kernels(load_variants(), plan.variants, fetch_base(), self.folder.path / "kernels")
-        engine = ChaosEngine(plan.seed, plan.time_scale, python=self.python)
+        scene = self.scene(plan, self.folder, self.python)
         with contextlib.ExitStack() as open_things:
-            stage = Stage(
-                LocalStack(engine, self.folder.path / "logs"),
+            stage = scene.stage(
+                scene.stack,
                 {n + 1: fault for n, fault in enumerate(self.faults)},
                 self._remember,
                 open_things.enter_context(Proxy(0, self.seed)) if self.weathered else None,
             )
             stage.python = self.python
-            ended = self._to_the_end(plan, kernels, stage, progress)
+            ended = self._to_the_end(plan, scene.kernels, stage, progress)
         leaked = leftovers(before, self.folder.path)
         lost = self._lost(plan) if ended else plan.blocks
         if not self.faults:

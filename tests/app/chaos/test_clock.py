@@ -11,10 +11,10 @@ import pytest
 from app.chaos.clock import python_under, stepped
 from app.environment import ROOT
 
-# Where a wall clock may be read: stamps that people read, names, and what is compared with a file's time.
+# Where a wall clock may be read: stamps that people read, names, and what is compared with a file's or a packet's.
 STAMPS = {
     "app/chaos/clock.py", "app/engine/sglang/engine.py", "app/engine/sim/server.py", "app/engine/sim/streams.py",
-    "app/engine/probe.py", "loadtest/drive/driver.py", "loadtest/drive/options.py",
+    "app/engine/probe.py", "loadtest/client/arrival.py", "loadtest/drive/driver.py", "loadtest/drive/options.py",
 }  # fmt: skip
 
 

@@ -1,0 +1,54 @@
+"""What the command keeps: each kind as soon as it was tried, under the day and form it was made in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.chaos import command
+from app.chaos.record import Tried, read_table
+from app.errors import LoadError, UsageError
+
+
+def survived(long: bool, folder: Path) -> Iterator[Tried]:
+    yield Tried("a", 1, 1)
+    yield Tried("a", 1, 1)
+
+
+def lost(long: bool, folder: Path) -> Iterator[Tried]:
+    yield Tried("b", 1, 1, lost=1)
+
+
+def broken(long: bool, folder: Path) -> Iterator[Tried]:
+    raise LoadError("no")
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(command, "GROUPS", {"good": survived, "bad": lost, "broken": broken})
+    return tmp_path / "faults.csv"
+
+
+def test_a_loss_anywhere_makes_the_whole_unsound(table: Path) -> None:
+    assert command.run_chaos(False, "good", str(table))
+    assert not command.run_chaos(False, "bad,good", str(table))
+
+
+def test_rows_are_of_their_day_and_form(table: Path) -> None:
+    command.run_chaos(True, "good", str(table))
+    (row,) = read_table(table)
+    assert (row.kind, row.tried, row.made[10:]) == ("a", 2, ", long form")
+
+
+def test_a_kind_that_breaks_off_takes_nothing_of_the_others_with_it(table: Path) -> None:
+    with pytest.raises(LoadError):
+        command.run_chaos(False, "good,broken", str(table))
+    assert [row.kind for row in read_table(table)] == ["a"]
+
+
+def test_an_unknown_kind_is_refused_before_anything_is_tried(table: Path) -> None:
+    with pytest.raises(UsageError, match="unknown kind of fault 'worse'"):
+        command.run_chaos(False, "good,worse", str(table))
+    assert not table.exists()
