@@ -14,6 +14,7 @@ LabError
 │   │   └── ConstantMissingError  no single module-level literal of that name
 │   └── BuildError        an image could not be made
 ├── NotReadyError         a service, port, wheel or daemon is missing or did not come up
+│   └── DriverMissingError    this host has no nvidia-smi
 ├── ProofError            what runs is not what was asked for
 ├── LoadError             a measurement failed
 │   └── RecordsError      rows, plans or verdicts cannot be read or written
@@ -106,6 +107,10 @@ class BuildError(GateError):
 
 class NotReadyError(LabError):
     """Something needed is missing or did not come up."""
+
+
+class DriverMissingError(NotReadyError):
+    """This host has no nvidia-smi."""
 
 
 class ProofError(LabError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 from pathlib import Path
+
+from app.errors import DriverMissingError, NotReadyError
+from app.gpus import query
 
 GPU_FIELDS = ("name", "driver_version", "clocks.max.sm", "power.limit", "persistence_mode")
 
@@ -30,11 +31,10 @@ def _cpu_model() -> str:
 
 
 def _gpu() -> dict[str, str]:
-    if shutil.which("nvidia-smi") is None:
+    try:
+        cards = query(GPU_FIELDS)
+    except DriverMissingError:
         return {}
-    command = ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    if answer.returncode != 0:
-        return {"state": answer.stderr.strip() or answer.stdout.strip()}
-    columns = zip(*([v.strip() for v in line.split(",")] for line in answer.stdout.strip().splitlines()), strict=True)
-    return {field: ", ".join(values) for field, values in zip(GPU_FIELDS, columns, strict=True)}
+    except NotReadyError as e:
+        return {"state": str(e)}
+    return {field: ", ".join(card[field] for card in cards) for field in GPU_FIELDS}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.doctor.command import NOT_FOUND, Ran
 from app.doctor.finding import Finding, fail, ok, skipped, warn
 from app.doctor.host import Host
+from app.errors import DriverMissingError, NotReadyError
+from app.gpus import arch_of, query
 from kernels.limits import LIMITS
 
-FIELDS = ("index", "name", "driver_version", "compute_cap", "memory.total", "memory.used", "persistence_mode")
-CLOCKS = ("index", "clocks.sm", "clocks.max.sm", "clocks_event_reasons.active")
+FIELDS = ("name", "driver_version", "compute_cap", "memory.total", "memory.used", "persistence_mode")
+CLOCKS = ("clocks.sm", "clocks.max.sm", "clocks_event_reasons.active")
 # CUDA 13 in both pinned releases; below it an image's compatibility package must help out.
 CUDA_DRIVER = 580
 # The first driver that knows the card at all, by compute capability's major number.
@@ -25,12 +24,13 @@ NO_CARDS = skipped("no card was read", "mend the line driver first")
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One GPU. capability as NVIDIA writes it, such as 12.0."""
+    """One GPU. capability as NVIDIA writes it, such as 12.0; arch: the same as 120."""
 
     index: int
     name: str
     driver: str
     capability: str
+    arch: int
     memory_mib: int
     used_mib: int
     persistent: bool
@@ -38,27 +38,25 @@ class Card:
 
 def cards(host: Host) -> tuple[Card, ...]:
     """Every GPU of this host; none when nvidia-smi is missing or fails."""
-    return tuple(
-        Card(int(index), name, version, capability, _mib(total), _mib(used), mode == "Enabled")
-        for index, name, version, capability, total, used, mode in _rows(_ask(host, FIELDS), len(FIELDS))
-        if re.fullmatch(r"\d+\.\d+", capability)
-    )
+    try:
+        return _read(host)
+    except NotReadyError:
+        return ()
 
 
 def driver(host: Host) -> Finding:
     """NVIDIA's driver, new enough for the card and for CUDA 13."""
-    asked, found = _ask(host, FIELDS), cards(host)
-    if asked.code == NOT_FOUND:
+    try:
+        found = _read(host)
+    except DriverMissingError:
         return fail(
             "no nvidia-smi", f"install NVIDIA's driver {CUDA_DRIVER} or newer; without a GPU ask for --engine sim"
         )
-    if not found:
-        return fail(
-            f"nvidia-smi reads no card: {asked.said}", "reload the driver or reboot; dmesg | grep -i nvrm says why"
-        )
+    except NotReadyError as e:
+        return fail(str(e), "reload the driver or reboot; dmesg | grep -i nvrm says why")
     version = found[0].driver
     major = int(version.partition(".")[0])
-    first = max(FIRST_DRIVER.get(int(card.capability.partition(".")[0]), 0) for card in found)
+    first = max(FIRST_DRIVER.get(card.arch // 10, 0) for card in found)
     if major < first:
         return fail(f"driver {version} is older than these cards", f"install driver {CUDA_DRIVER} or newer")
     if major < CUDA_DRIVER:
@@ -80,7 +78,7 @@ def capability(host: Host) -> Finding:
             f"cards of several kinds: {named}",
             "keep to one kind by PREFILL_FIRST_GPU and DECODE_FIRST_GPU on a host of one kind",
         )
-    arch = arch_of(kinds[0][1])
+    arch = found[0].arch
     if arch == host.settings.cuda_arch:
         return ok(f"{named} is sm_{arch}")
     if arch in LIMITS:
@@ -121,12 +119,12 @@ def clocks(host: Host) -> Finding:
         return NO_CARDS
     if off := [str(card.index) for card in found if not card.persistent]:
         return warn(f"persistence mode is off on GPU {', '.join(off)}", "sudo nvidia-smi -pm 1")
-    asked = _ask(host, CLOCKS)
-    read = list(_rows(asked, len(CLOCKS)))
-    if not read:
-        return warn(f"the clocks cannot be read: {asked.said}", "lock them all the same: sudo nvidia-smi -lgc MHZ")
-    if free := [row for row in read if not _held(row[3])]:
-        _, now, top, _ = free[0]
+    try:
+        read = query(CLOCKS, host.run)
+    except NotReadyError as e:
+        return warn(f"the clocks cannot be read: {e}", "lock them all the same: sudo nvidia-smi -lgc MHZ")
+    if free := [card for card in read if not _held(card["clocks_event_reasons.active"])]:
+        now, top = free[0]["clocks.sm"], free[0]["clocks.max.sm"]
         return warn(
             f"nvidia-smi shows no lock on {len(free)} of {len(read)} GPUs; the first runs at {now} of {top}",
             "sudo nvidia-smi -lgc MHZ, a clock held under load; if that is done, go on: idle cards may not show it",
@@ -134,20 +132,20 @@ def clocks(host: Host) -> Finding:
     return ok("persistence is on and clocks are held by a setting")
 
 
-def arch_of(capability: str) -> int:
-    """12.0 as 120."""
-    return int(capability.replace(".", ""))
-
-
-def _ask(host: Host, fields: Iterable[str]) -> Ran:
-    return host.run(("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"))
-
-
-def _rows(asked: Ran, columns: int) -> list[list[str]]:
-    if asked.code != 0:
-        return []
-    rows = [[value.strip() for value in line.split(",")] for line in asked.out.strip().splitlines()]
-    return [row for row in rows if len(row) == columns]
+def _read(host: Host) -> tuple[Card, ...]:
+    return tuple(
+        Card(
+            int(card["index"]),
+            card["name"],
+            card["driver_version"],
+            card["compute_cap"],
+            arch_of(card["compute_cap"]),
+            _mib(card["memory.total"]),
+            _mib(card["memory.used"]),
+            card["persistence_mode"] == "Enabled",
+        )
+        for card in query(FIELDS, host.run)
+    )
 
 
 def _held(reasons: str) -> bool:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from app.doctor.command import NOT_FOUND
+from app.command import NOT_FOUND
 from app.doctor.finding import Finding, fail, ok, skipped, warn
 from app.doctor.host import GIB, Host
 from app.image.daemon import explained

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from app.campaign.runtimes import Setup
+from app.command import remembering, run_command
 from app.doctor import cards, containers, model, ports, python, resources, topology
-from app.doctor.command import remembering, run_command
 from app.doctor.finding import Finding, skipped
 from app.doctor.host import Host
 from app.errors import NotReadyError, UsageError

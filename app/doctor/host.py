@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.doctor.command import Runner
+from app.command import Runner
 from app.settings import Deployment
 
 GIB = 1024**3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from app.command import NOT_FOUND
 from app.doctor.cards import NO_CARDS, cards
-from app.doctor.command import NOT_FOUND
 from app.doctor.finding import Finding, ok, skipped, warn
 from app.doctor.host import Host
 

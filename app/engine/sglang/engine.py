@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from app.engine.sglang.model import model_digest, write_model
 from app.engine.sglang.package import PrivatePackage, make_private, write_plugin
 from app.engine.sglang.served import Served
 from app.errors import NotReadyError, ProofError, UsageError
+from app.gpus import arch_of, query
 from app.kernel.placed import PlacedKernel
 from app.kernel.upstream import pinned
 
@@ -170,15 +170,7 @@ class SglangEngine:
 
 def device_arch() -> int:
     """Compute capability of the first GPU, such as 90; NotReadyError where there is none."""
-    command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except OSError as e:
-        raise NotReadyError("no nvidia-smi here, so no GPU for SGLang; the simulated engine needs none") from e
-    first = answer.stdout.strip().splitlines()[:1]
-    if answer.returncode != 0 or not first:
-        raise NotReadyError(f"nvidia-smi names no GPU: {answer.stderr.strip() or answer.stdout.strip() or 'no answer'}")
-    return int(first[0].replace(".", ""))
+    return arch_of(query(("compute_cap",))[0]["compute_cap"])
 
 
 def _model_folder(text: str) -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.doctor.command import NOT_FOUND, Ran
+from app.command import NOT_FOUND, Ran
 from app.doctor.host import GIB, Host
 from app.settings import Deployment
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.doctor.cards import arch_of, capability, cards, clocks, count, driver, idle
-from app.doctor.command import Ran
+from app.command import Ran
+from app.doctor.cards import capability, cards, clocks, count, driver, idle
 from tests.app.doctor.machine import CLOCKS, QUERY, gpus, machine
 
 FAULT = Ran(9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n")
@@ -111,7 +111,3 @@ def test_clock_policy_is_told_as_nvidia_smi_shows_it(
 @pytest.mark.parametrize("check", [capability, count, idle, clocks])
 def test_without_a_card_nothing_of_it_is_claimed(tmp_path: Path, check: Any) -> None:
     assert check(machine(tmp_path)).status == "skipped"
-
-
-def test_a_capability_names_an_arch() -> None:
-    assert (arch_of("12.0"), arch_of("9.0")) == (120, 90)

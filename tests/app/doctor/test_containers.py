@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.doctor.command import Ran
+from app.command import Ran
 from app.doctor.containers import compose, daemon, docker_disk, nvidia_runtime, python_image, sglang_image
 from tests.app.doctor.machine import DOWN, INFO, engine_info, machine
 

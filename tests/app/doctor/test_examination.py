@@ -3,15 +3,12 @@ from __future__ import annotations
 import io
 import json
 import socket
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from app.doctor import examination
-from app.doctor.command import NOT_FOUND, Ran, remembering, run_command
 from app.doctor.examination import CHECKS, Check, as_data, examine, failures, print_findings, show_doctor, this_host
 from app.doctor.finding import Finding, fail, ok, skipped, warn
 from app.doctor.ports import ports
@@ -111,29 +108,3 @@ def test_two_hosts_need_the_servers_ports_too(tmp_path: Path) -> None:
     with socket.create_server(("0.0.0.0", 0)) as server:
         finding = ports(machine(tmp_path, bootstrap_port=server.getsockname()[1], host_ip="10.0.0.1"))
     assert "BOOTSTRAP_PORT" in finding.found
-
-
-def test_a_missing_program_is_an_answer() -> None:
-    assert run_command(["no-such-program-here"]).code == NOT_FOUND
-
-
-def test_a_command_gives_both_streams_and_its_code() -> None:
-    ran = run_command([sys.executable, "-c", "import sys; print('out'); print('why', file=sys.stderr); sys.exit(3)"])
-    assert (ran.code, ran.out, ran.said) == (3, "out\n", "why")
-
-
-def test_a_command_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.doctor.command.TIMEOUT_S", 0.2)
-    assert run_command(["sleep", "60"]) == Ran(124, err="sleep did not answer within 0 s")
-
-
-def test_a_question_is_asked_once() -> None:
-    asked: list[Sequence[str]] = []
-
-    def run(argv: Sequence[str]) -> Ran:
-        asked.append(argv)
-        return Ran(0, "x")
-
-    ask = remembering(run)
-    assert [ask(["a"]), ask(("a",)), ask(["b"])] == [Ran(0, "x")] * 3
-    assert len(asked) == 2

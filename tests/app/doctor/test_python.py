@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from app.command import Ran
 from app.doctor import python
-from app.doctor.command import Ran
 from tests.app.doctor.machine import machine
 
 PIP = f"{sys.executable} -m pip index versions sglang"

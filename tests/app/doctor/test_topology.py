@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.doctor.command import Ran
+from app.command import Ran
 from app.doctor.topology import access_control, iommu, links, peer_matrix, peers, redirecting_bridges
 from tests.app.doctor.machine import QUERY, gpus, machine, put
 

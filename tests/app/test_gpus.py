@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from app.campaign.conditions import conditions
+from app.command import NOT_FOUND, Ran, Runner
+from app.engine.sglang.engine import device_arch
+from app.errors import DriverMissingError, NotReadyError
+from app.gpus import arch_of, query
+
+BROKEN = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+
+
+def answering(ran: Ran) -> Runner:
+    return lambda argv: ran
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The first nvidia-smi on the path; a test says what it prints."""
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return tmp_path / "nvidia-smi"
+
+
+def prints(program: Path, text: str, code: int = 0) -> None:
+    program.write_text(f"#!/bin/sh\nprintf '%s' '{text}'\nexit {code}\n")
+    program.chmod(0o755)
+
+
+def test_each_gpu_answers_by_field() -> None:
+    asked: list[Sequence[str]] = []
+
+    def run(argv: Sequence[str]) -> Ran:
+        asked.append(argv)
+        return Ran(0, "0, NVIDIA H200, 9.0\n1, NVIDIA H200, 9.0\n")
+
+    assert [card["name"] for card in query(("name", "compute_cap"), run)] == ["NVIDIA H200"] * 2
+    assert asked == [("nvidia-smi", "--query-gpu=index,name,compute_cap", "--format=csv,noheader")]
+
+
+@pytest.mark.parametrize(
+    ("ran", "kind", "says"),
+    [
+        (Ran(NOT_FOUND), DriverMissingError, "no nvidia-smi here"),
+        (Ran(9, f"{BROKEN}\n"), NotReadyError, "tells no GPU's name: NVIDIA-SMI has failed"),
+        (Ran(0, "No devices were found\n"), NotReadyError, "No devices were found"),
+        (Ran(124, err="nvidia-smi did not answer within 30 s"), NotReadyError, "did not answer within 30 s"),
+    ],
+)
+def test_what_cannot_be_asked_fails_in_one_way(ran: Ran, kind: type[NotReadyError], says: str) -> None:
+    with pytest.raises(kind, match=says):
+        query(("name",), answering(ran))
+
+
+def test_a_capability_names_an_arch() -> None:
+    assert (arch_of("12.0"), arch_of("9.0")) == (120, 90)
+    with pytest.raises(NotReadyError, match=r"\[N/A\]"):
+        arch_of("[N/A]")
+
+
+def test_an_engine_takes_the_first_gpus_arch(nvidia_smi: Path) -> None:
+    prints(nvidia_smi, "0, 9.0")
+    assert device_arch() == 90
+
+
+def test_conditions_name_each_field_over_all_gpus_or_what_the_driver_said(nvidia_smi: Path) -> None:
+    prints(nvidia_smi, "0, H200, 580.1, 1980 MHz, 700 W, Enabled")
+    assert conditions()["gpu.clocks.max.sm"] == "1980 MHz"
+    prints(nvidia_smi, "Unable to determine the device handle", 9)
+    assert "Unable to determine" in conditions()["gpu.state"]
