@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.environment import ROOT
 from app.errors import NotReadyError
 from app.gate.gate import check, check_named
 from app.kernel.upstream import fetch_base
@@ -28,6 +29,8 @@ def test_v2_is_a_no_op_against_pinned_on_the_stock_kernel(arch: int) -> None:
     assert report.same_code
     assert [r.code_sha256 for r in report.resources] == [r.code_sha256 for r in report.control_resources]
     assert not report.buildable()
+    page = (ROOT / "docs" / "example.md").read_text(encoding="utf-8")
+    assert f"\nno-op: {report.findings[0].what.partition(' (sm_')[0]}\n" in page
 
 
 @pytest.mark.usefixtures("_stock")
