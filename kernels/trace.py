@@ -20,10 +20,16 @@ LIMIT_KINDS = 10_000
 LIMIT_EVENT_BYTES = 8 * 1024 * 1024
 LIMIT_DEPTH = 2000
 _SHOWN_CHARACTERS = 100
+# Kinds of event whose process is one of the host's; a kernel's is the number of its GPU.
+_HOST = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
 
 
 class TraceError(ValueError):
-    """A trace cannot be read, or holds no launch of the kernel."""
+    """A trace cannot be read."""
+
+
+class AbsentError(TraceError):
+    """A whole trace that holds no launch of the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,15 @@ class Device:
     arch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What surrounds one kernel's launches: GPU time of all kernels, graphs launched, processes that were recorded."""
+
+    gpu_us: float
+    graphs: int
+    processes: frozenset[int]
+
+
 def read_device(path: Path) -> Device | None:
     """The first GPU that a trace's head names; None where it names none before its events."""
     with _whole(path), _opened(path) as file:
@@ -80,8 +95,8 @@ def read_device(path: Path) -> Device | None:
 def read_launches(path: Path, kernel: str) -> list[LaunchGroup]:
     """The launches of `kernel` in a trace (.json or .json.gz), grouped by kind, those with most GPU time first.
 
-    TraceError: not a trace, cut off, no launch of that name (the kernels it has are listed), or a launch without
-    grid, block, registers or shared memory.
+    TraceError: not a trace, cut off, or a launch without grid, block, registers or shared memory; AbsentError: no
+    launch of that name (the kernels it has are listed).
     """
     groups: dict[Launch, LaunchGroup] = {}
     others: dict[str, float] = {}
@@ -103,10 +118,24 @@ def read_launches(path: Path, kernel: str) -> list[LaunchGroup]:
         )
     if not groups:
         most = sorted(others, key=lambda name: -others[name])[:5]
-        raise TraceError(
+        raise AbsentError(
             f"{path} has no launch of {kernel}; most time is in {', '.join(most) or 'no GPU kernel at all'}"
         )
     return sorted(groups.values(), key=lambda group: -group.total_us)
+
+
+def read_setting(path: Path) -> Setting:
+    """All kernels' time and the host's side of a trace; TraceError as `read_launches` has it, but for names."""
+    gpu_us, graphs, processes = 0.0, 0, set[int]()
+    for event in _events(path):
+        kind = event.get("cat")
+        if kind == "kernel":
+            gpu_us += _duration_us(path, event)
+        elif kind in _HOST:
+            graphs += event.get("name") == "cudaGraphLaunch"
+            if isinstance(number := event.get("pid"), int) and len(processes) < LIMIT_KINDS:
+                processes.add(number)
+    return Setting(gpu_us, graphs, frozenset(processes))
 
 
 def _name_of(kernel: str) -> re.Pattern[str]:
@@ -115,13 +144,17 @@ def _name_of(kernel: str) -> re.Pattern[str]:
 
 
 def _kernel_events(path: Path) -> Iterator[Mapping[str, Any]]:
+    return (event for event in _events(path) if event.get("cat") == "kernel")
+
+
+def _events(path: Path) -> Iterator[Mapping[str, Any]]:
     read = 0
     with _whole(path), _opened(path) as file:
         metered = _Metered(file)
         for event in ijson.items(metered, _events_at(file), use_float=True):
             read += 1
             metered.event_read()
-            if isinstance(event, dict) and event.get("cat") == "kernel":
+            if isinstance(event, dict):
                 yield event
     if not read:
         raise TraceError(f"{path} has no traceEvents; give a trace as the torch profiler exports it")

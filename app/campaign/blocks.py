@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ from app.campaign.conditions import conditions
 from app.campaign.load import run_load, write_order
 from app.campaign.runs import BLOCK_SCHEMA, MANIFEST_SCHEMA, RunFolder
 from app.engine import Endpoints
+from app.engine.inspection import Inspection
 from app.engine.probe import send_canary
 from app.engine.proof import Proof, check_proof
 from app.errors import InvalidCampaignError, LoadError, NotReadyError, RecordsError
 from app.kernel.placed import PlacedKernel
 from app.progress import Progress
-from app.records import owned, write_json
-from app.stack import Stack
+from app.records import owned, read_json, write_json
+from app.stack import InspectableStack, Stack
 from app.stack.watch import Watch
 from loadtest.cells import Cell, read_cells, void_cells, write_cells
 from loadtest.plan import Plan, Start
@@ -145,11 +146,15 @@ def _measure_start(campaign: Campaign, start: Start, seen: list[dict[str, Any]])
     canary = send_canary(endpoints)
     proof = check_proof(campaign.stack.proof(endpoints), kernel)
     _check_equal(start, seen, proof)
-    write_json(folder / "proof.json", proof.to_json() | {"canary_s": round(canary.seconds, 4)})
+    proved = {"canary_s": round(canary.seconds, 4)}
+    write_json(folder / "proof.json", proof.to_json() | proved)
     write_json(folder / "conditions.json", conditions())
     levels = ",".join(str(c) for c in start.concurrencies)
     campaign.progress.step(f"block {start.block + 1}/{plan.blocks}  {start.variant}  C={levels}", done=done)
     cells = _loaded(campaign, start, endpoints)
+    if not any(c.reasons for c in cells) and (found := _inspected(campaign, start, endpoints)):
+        shown = replace(proof, evidence={**proof.evidence, "after_load": found})
+        write_json(folder / "proof.json", shown.to_json() | proved)
     campaign.progress.step(f"block {start.block + 1}/{plan.blocks}  {start.variant}  measured", done=done + 1)
     return cells
 
@@ -162,6 +167,28 @@ def _loaded(campaign: Campaign, start: Start, endpoints: Endpoints) -> list[Cell
     if fault := watch.ended():
         raise NotReadyError(fault)
     return cells
+
+
+def _inspected(campaign: Campaign, start: Start, endpoints: Endpoints) -> dict[str, Any]:
+    """What the stack shows of a variant after the load of its first start in the first block that counts."""
+    stack, plan, folder = campaign.stack, campaign.plan, campaign.folder
+    if stack.simulated or not isinstance(stack, InspectableStack) or _was_inspected(campaign, start):
+        return {}
+    campaign.progress.say(f"{start.variant}: looking at attention's outputs and the profiler's trace")
+    most, kept = max(start.concurrencies), folder.start(start)
+    return stack.inspect(endpoints, Inspection(start.variant, plan.controls, most, plan.lengths, kept))
+
+
+def _was_inspected(campaign: Campaign, start: Start) -> bool:
+    for block in range(start.block + 1):
+        record = campaign.folder.block_record(block)
+        if block < start.block and (record is None or record["void"]):
+            continue
+        for earlier in campaign.plan.starts(block):
+            file = campaign.folder.start(earlier) / "proof.json"
+            if earlier.variant == start.variant and file.is_file() and "after_load" in read_json(file)["evidence"]:
+                return True
+    return False
 
 
 def _check_equal(start: Start, seen: list[dict[str, Any]], proof: Proof) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from app.engine import Endpoints
 from app.kernel.placed import PlacedKernel
 
 if TYPE_CHECKING:
+    from app.engine.inspection import Inspection
     from app.engine.proof import Proof
 
 
@@ -44,3 +45,11 @@ class Stack(Protocol):
 
     def down(self) -> None:
         """Ends everything this stack started."""
+
+
+@runtime_checkable
+class InspectableStack(Protocol):
+    """A stack that shows more of a start once its load is over."""
+
+    def inspect(self, endpoints: Endpoints, asked: Inspection) -> dict[str, Any]:
+        """Evidence to add to the start's, none where the engine has none; ProofError where it speaks against it."""

@@ -16,6 +16,7 @@ from app.kernel.upstream import Release, pristine
 from app.records import write_text
 
 PLUGIN = Path(__file__).with_name("plugin") / "decode_ab_hooks.py"
+REPLAY = PLUGIN.with_name("decode_ab_replay.py")
 PLUGIN_NAME = "decode_ab"
 
 
@@ -59,7 +60,8 @@ def make_private(package: Path, pin: Release, kernel: PlacedKernel, folder: Path
 def write_plugin(folder: Path) -> Path:
     """A folder whose one distribution names our hooks as a plugin of SGLang's; returns it for the import path."""
     facts = folder / "decode_ab_hooks-1.dist-info"
-    write_text(folder / PLUGIN.name, PLUGIN.read_text(encoding="utf-8"))
+    for module in (PLUGIN, REPLAY):
+        write_text(folder / module.name, module.read_text(encoding="utf-8"))
     write_text(facts / "METADATA", "Metadata-Version: 2.1\nName: decode-ab-hooks\nVersion: 1\n")
     write_text(facts / "entry_points.txt", f"[sglang.srt.plugins]\n{PLUGIN_NAME} = {PLUGIN.stem}:activate\n")
     return folder

@@ -42,6 +42,8 @@ def activate() -> None:
         register(f"{INDEXER}.fp8_paged_mqa_logits_torch", indexer_that_takes_a_column, kinds.REPLACE)
     witness = Witness(Path(orders["evidence"]), orders["path"])
     register(f"{ENTRY}.flash_mla_with_kvcache_sm120", witness.called, kinds.AROUND)
+    replays = import_module("decode_ab_replay")
+    register(replays.PROFILER, replays.Replay(orders["path"]).asked, kinds.AROUND)
     witness.write()
 
 

@@ -69,6 +69,14 @@ import os
 _sm120_default_backend = os.environ.get("SGLANG_SM120_FLASHMLA_BACKEND", "flashinfer")
 def flash_mla_with_kvcache_sm120(**kwargs): return "sm_120's"
 """,
+    "sglang/srt/managers/scheduler_components/profiler_manager.py": """
+class SchedulerProfilerManager:
+    class ps: tp_rank = 0
+    def _profile(self, recv_req): return f"profiled {recv_req.profile_id}"
+""",
+    "sglang/srt/managers/io_struct.py": """
+from types import SimpleNamespace as ProfileReqOutput
+""",
     "sglang/launch_server.py": """
 import argparse, json, os, sys
 from pathlib import Path
@@ -97,10 +105,12 @@ if __name__ == "__main__":
         parser.add_argument(flag)
     given, _ = parser.parse_known_args()
     role = given.disaggregation_mode or "single"
-    command = [sys.executable, "-m", "app.engine.sim", "--role", role, "--port", given.port, "--time-scale", "20"]
+    command = [sys.executable, "-m", "tests.app.engine.sglang.standin_server"]
+    command += ["--role", role, "--port", given.port, "--time-scale", "20"]
     command += ["--model", given.served_model_name, "--selector", "flashinfer", "--pdeathsig"]
     command += ["--bootstrap-port", given.disaggregation_bootstrap_port] if role != "single" else []
     os.environ["PYTHONPATH"] = told["lab"]
+    os.environ["STANDIN"] = json.dumps(told["shown"].get(Path(__file__).parents[1].name, {}))
     os.execv(sys.executable, command)
 """,
 }
@@ -120,9 +130,13 @@ def make_standin(site: Path, *, sm120: bool, heads: int = 16) -> Installation:
 
 
 def tell(site: Path, **changes: object) -> None:
-    """Changes what the stand-in does at its next start: sm120, heads, kernel, log, cache entries by variant."""
+    """Changes what the stand-in does at its next start: sm120, heads, kernel, log; by variant: cache entries, shown."""
     path = site / "sglang" / "standin.json"
-    told = json.loads(path.read_text()) if path.exists() else {"cache": {}, "kernel": "", "log": "", "lab": str(ROOT)}
+    told = (
+        json.loads(path.read_text())
+        if path.exists()
+        else {"cache": {}, "shown": {}, "kernel": "", "log": "", "lab": str(ROOT)}
+    )
     path.write_text(json.dumps(told | changes))
 
 
