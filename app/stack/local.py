@@ -5,8 +5,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from app.engine import Command, Endpoints, Engine, Ports
+from app.engine.inspection import Inspectable, Inspection
 from app.engine.probe import wait_ready
 from app.engine.proof import Proof
 from app.errors import NotReadyError
@@ -64,6 +66,12 @@ class LocalStack:
         if decode.pid is None:
             raise NotReadyError("decode is down; bring the stack up first")
         return self.engine.proof(endpoints, decode.pid, decode.log)
+
+    def inspect(self, endpoints: Endpoints, asked: Inspection) -> dict[str, Any]:
+        service = self.pid("decode")
+        if service is None or not isinstance(self.engine, Inspectable):
+            return {}
+        return self.engine.inspect(endpoints, service, asked)
 
     def alive(self) -> Sequence[str]:
         return [name for name, service in self._services.items() if not service.running]

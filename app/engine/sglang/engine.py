@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from app.engine import Command, Ports
 from app.engine.sglang.environment import engine_environment, service_variables
@@ -24,7 +24,9 @@ from app.kernel.upstream import pinned
 
 if TYPE_CHECKING:
     from app.engine import Endpoints
+    from app.engine.inspection import Inspection
     from app.engine.proof import Proof
+    from app.engine.sglang.inspector import Inspector
 
 # The one release whose branch the hooks know; 0.5.23 takes it by another name.
 FORCEABLE = ("0.5.17",)
@@ -57,6 +59,7 @@ class SglangEngine:
         self._pin = pinned(served.release)
         self.running: Running | None = None
         self._packages: dict[str, PrivatePackage] = {}
+        self._inspector: Inspector | None = None
         if self.forced and served.release not in FORCEABLE:
             known = ", ".join(FORCEABLE)
             raise UsageError(f"sm_{self.arch} needs SGLang's sm_120 path forced, known for {known} only; use release")
@@ -127,6 +130,15 @@ class SglangEngine:
         if self.running is None:
             raise ProofError("decode was never started; bring the stack up first")
         return prove(self, self.running, service, log)
+
+    def inspect(self, endpoints: Endpoints, service: int, asked: Inspection) -> dict[str, Any]:
+        """What the start shows after its load, held against the campaign's other starts; as `Inspectable` has it."""
+        from app.engine.sglang.inspector import Inspector
+
+        if self.running is None:
+            raise ProofError("decode was never started; bring the stack up first")
+        self._inspector = self._inspector or Inspector(self, self._folder / "inspection")
+        return self._inspector.inspect(self.running, service, endpoints, asked)
 
     def discard(self) -> None:
         """Removes private packages, after checking that each is still what was put there."""
