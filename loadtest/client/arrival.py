@@ -34,8 +34,8 @@ def arrived_ns(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
     """
     now = time.monotonic_ns()
     for level, kind, data in ancillary:
-        if level == SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) == _TIMESPEC.size:
+        if kind == SO_TIMESTAMPNS and level == SOL_SOCKET and len(data) == _TIMESPEC.size:
             seconds, nanoseconds = _TIMESPEC.unpack(data)
-            age = time.time_ns() - (seconds * 1_000_000_000 + nanoseconds)
+            age = time.time_ns() - seconds * 1_000_000_000 - nanoseconds
             return now - age if 0 <= age <= MOST_LAG_NS else now
     return now
