@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -11,9 +12,10 @@ ROOMS = {p.name for p in (ROOT / "loadtest").iterdir() if (p / "__init__.py").is
 
 
 def drawn() -> list[set[tuple[str, str]]]:
-    """Arrows of each picture on the page."""
-    pictures = re.findall(r"```mermaid\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    return [set(re.findall(r"^\s*(\w+) --(?:[^-\n]*--)?> (\w+)$", picture, re.MULTILINE)) for picture in pictures]
+    """Arrows of each block of arrows on the page; of a dotted name its package."""
+    blocks = re.findall(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    lines = [[re.findall(r"(\w+)(?:\.\w+)?", line) for line in block.splitlines()] for block in blocks]
+    return [{pair for names in block for pair in pairwise(names)} for block in lines]
 
 
 def imports(folder: Path) -> Iterator[tuple[Path, str]]:
@@ -25,7 +27,7 @@ def imports(folder: Path) -> Iterator[tuple[Path, str]]:
                 yield from ((path, f"{node.module}.{alias.name}") for alias in node.names)
 
 
-def test_the_picture_of_the_packages_is_how_they_import_each_other() -> None:
+def test_the_arrows_between_packages_are_how_they_import_each_other() -> None:
     packages = {"tasks": "tasks.py", "app": "app", "kernels": "kernels", "loadtest": "loadtest"}
     seen = {(name, said.split(".")[0]) for name, place in packages.items() for _, said in imports(ROOT / place)}
     assert drawn()[0] == {(a, b) for a, b in seen if b in packages and a != b}
@@ -38,7 +40,7 @@ def test_the_picture_of_the_paths_names_modules_that_exist() -> None:
     assert [place for place in named if not (ROOT / place).exists()] == []
 
 
-def test_the_picture_of_the_load_side_is_how_its_rooms_import_each_other() -> None:
+def test_the_arrows_of_the_load_side_are_how_its_rooms_import_each_other() -> None:
     seen = {
         (path.relative_to(ROOT / "loadtest").parts[0], said.split(".")[1])
         for path, said in imports(ROOT / "loadtest")

@@ -62,11 +62,25 @@ def test_a_page_calls_only_tasks_and_options_that_exist(page: Path) -> None:
     assert wrong == []
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    command = site_command(tmp_path / "site")
-    built = subprocess.run(command, cwd=ROOT, env=site_environment(), capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; a warning of the build fails it."""
+    out = tmp_path_factory.mktemp("docs") / "site"
+    built = subprocess.run(site_command(out), cwd=ROOT, env=site_environment(), capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
-    assert (tmp_path / "site" / "index.html").is_file()
+    return out
+
+
+def test_the_site_builds_without_a_warning(site: Path) -> None:
+    assert (site / "index.html").is_file()
+
+
+def test_a_page_of_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    # The theme fetches a renderer from a content network for pages with diagrams of this class.
+    fetched = re.compile(r'<(?:script|link|img|iframe)[^>]*(?:src|href)="?https?://|class="?mermaid')
+    pages = list(site.rglob("*.html"))
+    assert len(pages) >= len(PAGES)
+    assert [str(page) for page in pages if fetched.search(page.read_text(encoding="utf-8"))] == []
 
 
 def test_the_worked_example_tells_the_demos_as_they_are_recorded() -> None:
