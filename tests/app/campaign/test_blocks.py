@@ -9,6 +9,8 @@ import pytest
 
 from app.campaign.blocks import Campaign, finished_cells, run
 from app.campaign.runs import RunFolder
+from app.engine import Endpoints
+from app.engine.inspection import Inspection
 from app.errors import InvalidCampaignError, LoadError, ProofError
 from app.kernel.placed import PlacedKernel
 from app.progress import Progress
@@ -163,3 +165,51 @@ def test_each_start_keeps_its_proof_and_its_order(campaign: Campaign) -> None:
     folder = campaign.folder.start(PLAN.starts(1)[2])
     assert read_json(folder / "proof.json")["kernel_sha256"] == KERNELS[PLAN.starts(1)[2].variant].sha256
     assert read_json(folder / "order.json")["prompt_seed"] == PLAN.prompt_seed(1)
+
+
+class InspectedStack(FakeStack):
+    """Shows something after a load, or a fault."""
+
+    simulated = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inspected: list[Inspection] = []
+        self.fault = ""
+
+    def inspect(self, endpoints: Endpoints, asked: Inspection) -> dict[str, Any]:
+        self.inspected.append(asked)
+        if self.fault:
+            raise ProofError(self.fault)
+        return {"trace": {"count": len(self.inspected)}}
+
+
+@pytest.fixture
+def inspected() -> Iterator[InspectedStack]:
+    with InspectedStack() as made:
+        yield made
+
+
+def test_each_variant_is_looked_at_once_after_a_load(campaign: Campaign, inspected: InspectedStack) -> None:
+    run(replace(campaign, stack=inspected))
+    assert sorted(asked.variant for asked in inspected.inspected) == ["pinned", "v1"]
+    first = inspected.inspected[0]
+    assert (first.concurrency, first.controls, first.folder.parent.name) == (8, {"v1": "pinned"}, "000")
+    proof = read_json(first.folder / "proof.json")
+    assert (proof["evidence"]["after_load"], proof["canary_s"] > 0) == ({"trace": {"count": 1}}, True)
+
+
+def test_a_void_start_is_not_looked_at_and_its_block_is_looked_at_anew(
+    campaign: Campaign, load: FakeLoad, inspected: InspectedStack
+) -> None:
+    load.faults = {2: "client lag p99 31 ms"}
+    run(replace(campaign, stack=inspected))
+    assert [s.variant for s in PLAN.starts(0)] == ["v1", "pinned", "pinned", "v1"]
+    assert [asked.variant for asked in inspected.inspected] == ["v1", "pinned"] * 2
+
+
+def test_what_speaks_against_a_start_ends_the_campaign(campaign: Campaign, inspected: InspectedStack) -> None:
+    inspected.fault = "v1's attention differs from pinned's"
+    with pytest.raises(ProofError, match="attention differs"):
+        run(replace(campaign, stack=inspected))
+    assert list(finished_cells(campaign.folder, PLAN)) == []
