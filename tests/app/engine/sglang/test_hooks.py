@@ -23,6 +23,9 @@ REACHED = {
     "sglang/srt/layers/attention/dsv4/indexer.py": ("fp8_paged_mqa_logits_torch", "fp8_paged_mqa_logits_torch_sm120"),
     "sglang/srt/model_loader/weight_utils.py": ("initialize_dummy_weights",),
     "sglang/kernels/ops/attention/flash_mla_sm120.py": ("_sm120_default_backend", "flash_mla_with_kvcache_sm120"),
+    "sglang/srt/managers/scheduler_components/profiler_manager.py": ("SchedulerProfilerManager",),
+    "sglang/srt/managers/io_struct.py": ("ProfileReqOutput",),
+    "sglang/srt/model_executor/runner/decode_cuda_graph_runner.py": ("DecodeCudaGraphRunner",),
 }
 PROGRAM = """
 from types import SimpleNamespace
@@ -111,6 +114,23 @@ def test_the_torch_indexer_takes_its_callers_lengths_where_asked(site: Path, plu
     assert run(site, plugin, "decode", program, torch_indexer=True).endswith("sm_120's form")
 
 
+def test_word_for_the_replay_comes_in_by_sglangs_profiler_and_profiles_stay_its_own(
+    site: Path, plugin: Path, tmp_path: Path
+) -> None:
+    program = f"""
+from types import SimpleNamespace
+from sglang.srt.plugins import load_plugins
+load_plugins()
+from sglang.srt.managers.scheduler_components.profiler_manager import SchedulerProfilerManager
+def ask(profile_id):
+    asked = SimpleNamespace(profile_id=profile_id, output_dir={str(tmp_path / "asked")!r}, num_steps=1)
+    return SchedulerProfilerManager()._profile(recv_req=asked)
+print([ask("1790857026.5"), ask("decode-ab-replay").success])
+"""
+    assert run(site, plugin, "decode", program) == "['profiled 1790857026.5', True]"
+    assert "FileNotFoundError" in json.loads((tmp_path / "asked" / "decode-ab-replay.json").read_text())["error"]
+
+
 def test_every_name_that_the_hooks_reach_for_is_in_the_release() -> None:
     with zipfile.ZipFile(fetch_wheel(pinned("0.5.17"), default_cache())) as wheel:
         for path, names in REACHED.items():
@@ -122,7 +142,8 @@ def test_forward_has_its_batch_where_the_hook_looks_for_it() -> None:
         tree = ast.parse(wheel.read("sglang/srt/layers/attention/deepseek_v4_backend.py"))
     backend = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "DeepseekV4AttnBackend")
     forward = next(n for n in backend.body if isinstance(n, ast.FunctionDef) and n.name == "forward")
-    assert [a.arg for a in forward.args.args].index("forward_batch") == 5
+    names = [a.arg for a in forward.args.args]
+    assert (names.index("layer"), names.index("forward_batch")) == (4, 5)
 
 
 def bound(tree: ast.Module) -> set[str]:
