@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernels.geometry import Geometry
@@ -44,11 +44,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One configuration of a table."""
+    """One configuration of a table. rows: those that choose it, by number from 1, with the problems they are for."""
 
     constants: Mapping[str, int | bool | str]
     num_warps: int
     num_stages: int
+    rows: tuple[str, ...] = field(default=(), compare=False)
 
 
 def read_choices(source: str, table: Table, arch: int, geometry: Geometry) -> tuple[list[Choice], bool]:
@@ -58,7 +59,7 @@ def read_choices(source: str, table: Table, arch: int, geometry: Geometry) -> tu
     """
     rows = _literal(source, table.constant).get(str(arch), [])
     choices: list[Choice] = []
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         if not isinstance(row, list | tuple) or not all(isinstance(entry, int | str) for entry in row):
             raise TableError(f"{table.constant}[{arch!r}] has the row {row!r}; rows are lists of numbers and names")
         bounds = dict(zip(table.bounds, row, strict=False))
@@ -71,11 +72,20 @@ def read_choices(source: str, table: Table, arch: int, geometry: Geometry) -> tu
             constants = table.constants(settings)
         except KeyError as word:
             raise TableError(f"{table.constant}[{arch!r}] has the row {row!r} with the unknown word {word}") from word
-        choice = Choice(constants, settings["num_warps"], settings["num_stages"])
-        choices += [choice] if choice not in choices else []
+        choice = Choice(constants, settings["num_warps"], settings["num_stages"], (_row(number, bounds),))
+        earlier = next((twin for twin in choices if twin == choice), None)
+        if earlier is None:
+            choices.append(choice)
+        else:
+            choices[choices.index(earlier)] = replace(earlier, rows=earlier.rows + choice.rows)
         if not any(bound for name, bound in bounds.items() if name != "heads"):
             return choices, True
     return choices, False
+
+
+def _row(number: int, bounds: Mapping[str, Any]) -> str:
+    limits = ", ".join(f"{name} to {bound}" for name, bound in bounds.items() if bound)
+    return f"{number} ({limits or 'any problem'})"
 
 
 def _literal(source: str, name: str) -> dict[str, list[object]]:

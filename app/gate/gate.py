@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +150,8 @@ class _Build:
     """A variant patched and compiled; fault says why it cannot be launched.
 
     listed: from the autotune list, empty where it can never be used; chosen: from a table of choices made offline;
-    companions: the kernels that the host launches beside it under any of these that fit.
+    rows: those of the table that choose a configuration; companions: the kernels that the host launches beside it under
+    any configuration that fits.
     """
 
     patched: PatchedKernel | None = None
@@ -158,6 +159,7 @@ class _Build:
     listed: tuple[Resources, ...] = ()
     chosen: tuple[Resources, ...] = ()
     companions: tuple[Resources, ...] = ()
+    rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fault: str = ""
 
     @property
@@ -171,6 +173,16 @@ class _Build:
         for resources in self.listed:
             uses[resources.use] += [resources] if resources.fits else []
         return uses
+
+    def title(self, resources: Resources) -> str:
+        """What one of its compiled launches is called in a finding."""
+        if resources in self.companions:
+            return f"{resources.kernel} {_named(resources)}, which the host launches beside it,"
+        if resources in self.chosen:
+            rows = self.rows[str(resources.config)]
+            which = f"row{'s' if len(rows) > 1 else ''} {' and '.join(rows)}"
+            return f"{_named(resources)}, the choice of {which} of its table,"
+        return _named(resources)
 
     def codes(self) -> tuple[object, ...]:
         """Equal for builds that launch the same machine code, in choices of a table in the same order."""
@@ -197,16 +209,16 @@ def _build(variant: Variant, base: Base, job: _Job) -> _Build:
         raise UsageError(str(error)) from error
     # Every configuration has one result for each use.
     first = len(launched.listed) * len(launched.signature.uses)
-    build = _Build(patched, variant.target.kernel, tuple(found[:first]), tuple(found[first:]), tuple(beside))
-    fault = _chosen_fault(build.chosen) or _launch_fault(build.listed) or _companion_fault(build.companions)
-    return replace(build, fault=fault)
+    rows = {str(config): rows for config, rows in launched.rows.items()}
+    build = _Build(patched, variant.target.kernel, tuple(found[:first]), tuple(found[first:]), tuple(beside), rows)
+    return replace(build, fault=_fixed_fault(build) or _launch_fault(build.listed))
 
 
-def _chosen_fault(chosen: Sequence[Resources]) -> str:
-    # A choice of the table is launched as it is: nothing is dropped, nothing else is tried.
-    for resources in chosen:
+def _fixed_fault(build: _Build) -> str:
+    # A choice of the table and a companion are launched as they are: nothing is dropped, nothing else is tried.
+    for resources in build.chosen + build.companions:
         if not resources.fits:
-            return f"{_named(resources)}, a choice of its table, cannot run: {resources.error or _excess(resources)}"
+            return f"{build.title(resources)} cannot run: {resources.error or _excess(resources)}"
     return ""
 
 
@@ -224,14 +236,6 @@ def _launch_fault(found: Sequence[Resources]) -> str:
     return ""
 
 
-def _companion_fault(companions: Sequence[Resources]) -> str:
-    for resources in companions:
-        if not resources.fits:
-            why = resources.error or _excess(resources)
-            return f"{resources.kernel} {_named(resources)}, which the host launches beside it, cannot run: {why}"
-    return ""
-
-
 def _own_findings(built: _Build) -> Iterator[Finding]:
     if built.fault:
         yield Finding("refuse", built.fault)
@@ -246,8 +250,10 @@ def _own_findings(built: _Build) -> Iterator[Finding]:
             yield Finding("draw", f"{what}, so image, proof and verdict are stamped 'autotune drawn'")
     for resources in built.resources + built.companions:
         if resources.fits and resources.spill_bytes:
-            whose = f"{resources.kernel} " if resources in built.companions else ""
-            what = f"{whose}{_named(resources)} spills {resources.spill_bytes} B a thread to local memory"
+            spilled = (
+                f"spills {resources.spill_bytes} B a thread to local memory under Triton {resources.triton_version}"
+            )
+            what = f"{built.title(resources)} {spilled}"
             yield Finding("spill", what, str(resources.config))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,12 +18,19 @@ DEFAULT_STAGES = 3
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A kernel's launches. listed: from the autotune list, empty where it is never used; chosen: from a table."""
+    """A kernel's launches. listed: from the autotune list, empty where it is never used; rows: the table's that
+    choose a configuration, in words.
+    """
 
     signature: Signature
     listed: tuple[KernelConfig, ...]
-    chosen: tuple[KernelConfig, ...]
+    rows: Mapping[KernelConfig, tuple[str, ...]]
     folder: Path
+
+    @property
+    def chosen(self) -> tuple[KernelConfig, ...]:
+        """The table's configurations, each once."""
+        return tuple(self.rows)
 
     def companions(self, configs: Iterable[KernelConfig]) -> list[tuple[Signature, KernelConfig]]:
         """The kernels that the host launches beside this one under any of these configurations, each launch once."""
@@ -42,5 +49,5 @@ def read_launched(text: str, kernel: str, arch: int, geometry: Geometry, folder:
     signature = load_signature(kernel, folder)
     choices, covered = read_choices(text, signature.table, arch, geometry) if signature.table else ([], False)
     listed = () if covered else tuple(read_configs(text, kernel))
-    chosen = tuple(KernelConfig(c.constants, c.num_warps, c.num_stages) for c in choices)
-    return Launched(signature, listed, chosen, folder)
+    rows = {KernelConfig(c.constants, c.num_warps, c.num_stages): c.rows for c in choices}
+    return Launched(signature, listed, rows, folder)

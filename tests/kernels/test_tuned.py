@@ -32,6 +32,12 @@ def test_row_that_the_heads_cannot_reach_is_left_out() -> None:
 def test_equal_rows_are_one_choice_and_programs_per_sm_is_none_of_the_compilers_business() -> None:
     choices, covered = _read('{"120": [[0, 8, 16, 4, 2, 1], [0, 64, 16, 4, 2, 3, 0]]}')
     assert (choices, covered) == ([Choice({"BLOCK": 16}, 4, 2)], False)
+    assert choices[0].rows == ("1 (batch to 8)", "2 (batch to 64)")
+
+
+def test_row_without_bounds_is_for_any_problem() -> None:
+    choices, _ = _read('{"120": [[8, 0, 16, 4, 2], [16, 4, 32, 4, 2], [0, 0, 64, 4, 2]]}')
+    assert [choice.rows for choice in choices] == [("2 (heads to 16, batch to 4)",), ("3 (any problem)",)]
 
 
 def test_register_limit_is_part_of_the_choice() -> None:

@@ -153,7 +153,7 @@ def test_table_with_gaps_leaves_the_list_in_use(tmp_path: Path) -> None:
 def test_choice_that_does_not_fit_is_refused_because_nothing_replaces_it(tmp_path: Path) -> None:
     report = _check_table(tmp_path, "[[0, 128, 4, 5]]")
     assert _kinds(report) == ["refuse"]
-    assert "a choice of its table" in report.findings[0].what
+    assert "the choice of row 1 (any problem) of its table, cannot run" in report.findings[0].what
 
 
 def test_table_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -170,6 +170,13 @@ def test_spill_is_listed_with_its_bytes(tmp_path: Path) -> None:
     report = _check(tmp_path, DOT, _variant(KernelConfig({"BLOCK": 64}, 1, 2)))
     assert _kinds(report) == ["spill"]
     assert f"spills {report.resources[0].spill_bytes} B" in report.findings[0].what
+    assert "under Triton 0.fake" in report.findings[0].what
+
+
+def test_spill_of_a_tables_choice_names_the_rows_that_choose_it(tmp_path: Path) -> None:
+    report = _check_table(tmp_path, "[[8, 64, 1, 2], [16, 64, 4, 2], [0, 64, 1, 2]]")
+    assert _kinds(report) == ["spill"]
+    assert ", the choice of rows 1 (batch to 8) and 3 (any problem) of its table, spills" in report.findings[0].what
 
 
 def test_report_says_that_nothing_was_launched_and_with_which_triton(tmp_path: Path) -> None:
