@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from app.campaign.integrity import check_belonging
@@ -34,12 +34,13 @@ def _read_facts(folder: RunFolder, plan: Plan) -> Facts:
     manifest = folder.manifest()
     gate_file = folder.path / "gate.json"
     gate: Mapping[str, Any] = read_json(gate_file) if gate_file.is_file() else {}
+    proofs = {v: list(_proofs(folder, plan, v)) for v in plan.variants}
     return Facts(
         campaign=folder.path.name,
         simulated=bool(manifest["simulated"]),
         time_scale=plan.time_scale,
-        variants={v: _facts_of(v, plan, manifest, gate, list(_proofs(folder, plan, v))) for v in plan.variants},
-        warnings=check_belonging(folder, plan, manifest),
+        variants={v: _facts_of(v, plan, manifest, gate, proofs[v]) for v in plan.variants},
+        warnings=(*check_belonging(folder, plan, manifest), *alarms(p for found in proofs.values() for p in found)),
         notes=(*forced_path(manifest), *balanced(manifest), *(() if gate else (GATE_NOT_RUN,))),
     )
 
@@ -48,6 +49,17 @@ def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """What the engine said of a path forced on another GPU than the kernel's own; nothing where it was not."""
     path = str(manifest.get("stack", {}).get("path", ""))
     return (path,) if path.startswith(FORCED) else ()
+
+
+def alarms(proofs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Pairs whose answers differ far more than the control's own do: no fault, but a reason to look."""
+    for proof in proofs:
+        for pair in proof.get("evidence", {}).get("after_load", {}).get("logprobs", {}).get("against", ()):
+            if pair["alarm"]:
+                yield (
+                    f"log probabilities of {pair['variant']}'s answers are up to {pair['max_nats']:g} nats from those "
+                    f"of {pair['control']}, whose own are {pair['control_max_nats']:g} apart; look at attention's outputs"
+                )
 
 
 def balanced(manifest: Mapping[str, Any]) -> tuple[str, ...]:

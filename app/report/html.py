@@ -10,6 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from app.report import (
+    after_load,
     beside,
     conclusions,
     evidence,
@@ -65,6 +66,9 @@ def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, An
             "answers": answer_grid(curves),
             "steps": step_grid(curves),
             "proof": evidence.proof_grid(view),
+            "pairs": after_load.pairs_grid(view),
+            "launches": after_load.launches_grid(view),
+            "unseen": after_load.missing_grid(view),
             "gate": evidence.gate_grid(view),
             "resources": evidence.resources_grid(view),
             "guards": evidence.guard_grid(view),
