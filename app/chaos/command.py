@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,15 +41,24 @@ def run_chaos(long: bool, only: str, out: str) -> bool:
     """
     names = _names(only, long)
     table, sound = Path(out) if out else TABLE, True
-    made = f"{datetime.now(UTC):%Y-%m-%d}, {'long' if long else 'short'} form"
     with tempfile.TemporaryDirectory(prefix="decode-ab-chaos-") as folder:
         for name in names:
-            rows = [replace(row, made=made) for row in together(GROUPS[name](long, Path(folder) / name))]
-            print(*map(_line, rows), sep="\n", flush=True)
-            # Kind by kind: hours of trials are not lost with the one that comes to grief.
-            _keep(rows, table, page=not out)
-            sound &= all(row.sound for row in rows)
+            options = f"--long --only {name}" if long else f"--only {name}"
+            sound &= _try_kind(GROUPS[name](long, Path(folder) / name), options, table, page=not out)
     return sound
+
+
+def _try_kind(trials: Iterator[Tried], options: str, table: Path, page: bool) -> bool:
+    tried: list[Tried] = []
+    try:
+        for told in trials:
+            tried.append(told)
+    finally:
+        # Hours of trials are not lost with the one that comes to grief, or that somebody has no more time for.
+        rows = [replace(row, made=f"{options}; {_conditions()}") for row in together(tried)]
+        _keep(rows, table, page)
+        print(*map(_line, rows), sep="\n", flush=True)
+    return all(row.sound for row in rows)
 
 
 def kills(long: bool, folder: Path) -> Iterator[Tried]:
@@ -92,7 +102,7 @@ def clock(long: bool, folder: Path) -> Iterator[Tried]:
 def lab(long: bool, folder: Path) -> Iterator[Tried]:
     """The lab itself killed at random instants."""
     folder.mkdir(parents=True)
-    yield killed_lab(50 if long else 5, folder, SEED)
+    yield from killed_lab(50 if long else 5, folder, SEED)
 
 
 def load(long: bool, folder: Path) -> Iterator[Tried]:
@@ -121,6 +131,11 @@ GROUPS: Mapping[str, Group] = {
 
 def _trial(folder: Path, chosen: Sequence[Fault], weathered: bool = False) -> Iterator[Tried]:
     yield from Trial(RunFolder(folder), chosen, SEED, weathered).run(_progress(len(chosen)))
+
+
+def _conditions() -> str:
+    """Day, processors, and how many processes wanted one in the last quarter of an hour."""
+    return f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, load {os.getloadavg()[2]:.0f}"
 
 
 def _progress(faults: int) -> Progress:

@@ -40,8 +40,6 @@ TESTS = "tests/docker/test_interruptions.py"
 # Project and images of their own.
 OWN = "decode-ab-chaos"
 PROJECT_LABEL = "com.docker.compose.project"
-# A sitting with containers on a calm machine; kills are spread over it.
-SITTING_S = 60.0
 DOWN_S = 120.0
 
 
@@ -67,7 +65,7 @@ class KilledWithContainers:
     def __init__(self, folder: Path, seed: int) -> None:
         own = {"IMAGE_REPOSITORY": OWN, "ROUTER_PUBLISH": str(free_port()), "LOADTEST_PUBLISH": str(free_port())}
         setup = Setup(runtime="docker")
-        self.lab = KilledLab(folder, seed, setup, {**os.environ, **own}, SITTING_S)
+        self.lab = KilledLab(folder, seed, setup, {**os.environ, **own})
         self.orphaned = self.taken_down = 0
 
     def kill(self) -> Tried:
@@ -104,7 +102,7 @@ def containers_tried(long: bool, folder: Path, seed: int) -> Iterator[Tried]:
         return
     try:
         yield from _services_killed(long, folder / "services", seed)
-        yield _lab_killed(10 if long else 4, folder / "lab", seed)
+        yield from _lab_killed(10 if long else 4, folder / "lab", seed)
         # Before the images go, whose layers the tests build on.
         yield _engine_stopped(folder)
     finally:
@@ -135,12 +133,14 @@ def _services_killed(long: bool, folder: Path, seed: int) -> Iterator[Tried]:
     yield Tried(faults[0].kind, leaked=everything_of(OWN))
 
 
-def _lab_killed(kills: int, folder: Path, seed: int) -> Tried:
+def _lab_killed(kills: int, folder: Path, seed: int) -> Iterator[Tried]:
     folder.mkdir(parents=True)
-    lab, found = KilledWithContainers(folder, seed), Tried(LAB_KIND)
-    while found.tried < kills:
-        found = found.and_also(lab.kill())
-    return found.and_also(lab.finish())
+    killed, found = KilledWithContainers(folder, seed), 0
+    yield replace(killed.lab.time(), kind=LAB_KIND)
+    while found < kills:
+        yield (told := replace(killed.kill(), kind=LAB_KIND))
+        found += told.tried
+    yield replace(killed.finish(), kind=LAB_KIND)
 
 
 def _engine_stopped(folder: Path) -> Tried:

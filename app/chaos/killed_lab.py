@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -21,12 +23,12 @@ from app.chaos.trial import GONE_S, finished, naming, small_plan
 from app.environment import ROOT
 from app.records import write_json
 from app.report.wording import counted
-from app.stack.process import wait_until
+from app.stack.process import die_with_parent, wait_until
 from loadtest.plan import Plan
 
-BLOCKS = 3
-# A sitting of the small campaign on a calm machine; kills are spread over it.
-SITTING_S = 25.0
+BLOCKS = 2
+# Exit codes of a campaign that came to its verdict.
+JUDGED = (0, 7, 8, 9)
 LONGEST_S = 600.0
 KIND = "lab killed at a random instant, resumed"
 
@@ -34,7 +36,8 @@ KIND = "lab killed at a random instant, resumed"
 class KilledLab:
     """Campaigns below `folder`, each begun on disk and then resumed over and over by `invoke compare --resume`.
 
-    setup: what they run on; environment: the lab's, if not this process's; sitting_s: kills are spread over it.
+    setup: what they run on; environment: the lab's, if not this process's. sitting_s: what a whole campaign took, over
+    which kills are spread; exposed: finished blocks that were there to be lost, summed over the kills.
     """
 
     def __init__(
@@ -43,42 +46,61 @@ class KilledLab:
         seed: int,
         setup: Setup | None = None,
         environment: Mapping[str, str] | None = None,
-        sitting_s: float = SITTING_S,
     ) -> None:
         self.folder, self._chance = folder, random.Random(seed)
         self._seed, self._number = seed, 0
-        self._setup, self._environment, self._sitting_s = setup or Setup(), environment, sitting_s
+        self._setup, self._environment = setup or Setup(), environment
+        self.sitting_s, self.exposed = 0.0, 0
         self.run = self._begin()
         self._finished: dict[int, str] = {}
 
     def kill(self, after_s: float | None = None) -> Tried:
         """One sitting, ended by SIGKILL at a random instant; a campaign that ends before it gives way to a new one."""
-        after_s = self._chance.uniform(0.2, self._sitting_s) if after_s is None else after_s
+        after_s = self._chance.uniform(0.2, self.sitting_s) if after_s is None else after_s
         with self._sitting() as lab:
             try:
                 lab.wait(after_s)
             except subprocess.TimeoutExpired:
                 lab.kill()
-        if lab.returncode == 0:
-            lost = self._check_end()
-            self.run, self._finished = self._begin(), {}
-            return Tried(KIND, lost=lost)
+        if lab.returncode != -signal.SIGKILL:
+            return self._ended(lab.returncode)
         began = time.monotonic()
         gone = wait_until(lambda: not any(naming(self.folder)), GONE_S, 0.02)
         seconds = time.monotonic() - began
         lost = self._check()
+        self.exposed += len(self._finished)
         leaked = 0 if gone else len(list(naming(self.folder)))
         return Tried(KIND, 1, int(gone and not lost), lost, leaked, seconds)
 
+    def _ended(self, code: int) -> Tried:
+        if code not in JUDGED:
+            return Tried(KIND, 1, note=f"a sitting ended by itself with code {code}")
+        lost = self._check_end()
+        self._give_way()
+        return Tried(KIND, lost=lost)
+
+    def time(self) -> Tried:
+        """A whole campaign that nobody disturbs, timed on the machine as it is; then another begins."""
+        began = time.monotonic()
+        lost, _ = self._to_the_end()
+        self.sitting_s = time.monotonic() - began
+        self._give_way()
+        return Tried(KIND, lost=lost)
+
     def finish(self) -> Tried:
-        """A last sitting that nobody disturbs."""
+        """A last sitting that nobody disturbs, and what there was to be lost."""
+        lost, code = self._to_the_end()
+        campaigns = f"{counted(self._number, 'campaign')} of {BLOCKS} blocks, {self.sitting_s:.0f} s undisturbed"
+        exposed = f"{counted(self.exposed, 'finished block')} at stake"
+        return Tried(KIND, lost=lost, note=f"{campaigns}; {exposed}; the last ended with code {code}")
+
+    def _to_the_end(self) -> tuple[int, int]:
         with self._sitting() as lab:
             code = lab.wait(LONGEST_S)
-        lost = self._check_end() if code in (0, 7, 8, 9) else BLOCKS
-        return Tried(KIND, lost=lost, note=f"{self._campaigns()}; the last ended with code {code}")
+        return self._check_end() if code in JUDGED else BLOCKS, code
 
-    def _campaigns(self) -> str:
-        return counted(self._number, "campaign")
+    def _give_way(self) -> None:
+        self.run, self._finished = self._begin(), {}
 
     def _begin(self) -> RunFolder:
         self._number += 1
@@ -95,7 +117,13 @@ class KilledLab:
         command = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *arguments]
         with (self.folder / "lab.log").open("ab") as log:
             return subprocess.Popen(
-                command, cwd=self.folder, env=self._environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                command,
+                cwd=self.folder,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent(os.getpid()),
             )
 
     def _check(self) -> int:
@@ -121,12 +149,13 @@ def half_blocks(run: RunFolder, plan: Plan) -> int:
     return sum(sum(c.block == block for c in cells) not in (0, full) for block in range(plan.blocks))
 
 
-def killed_lab(kills: int, folder: Path, seed: int) -> Tried:
-    """So many kills, then an undisturbed end; seconds: the longest that a child outlived the lab."""
+def killed_lab(kills: int, folder: Path, seed: int) -> Iterator[Tried]:
+    """So many kills, one by one, then an undisturbed end; seconds: the longest that a child outlived the lab."""
     before = {p.pid for p in psutil.process_iter()}
-    lab, found = KilledLab(folder, seed), Tried(KIND)
-    while found.tried < kills:
-        found = found.and_also(lab.kill())
-    found = found.and_also(lab.finish())
-    left = [p for p in naming(folder) if p.pid not in before]
-    return found.and_also(Tried(KIND, leaked=len(left)))
+    lab, killed = KilledLab(folder, seed), 0
+    yield lab.time()
+    while killed < kills:
+        yield (told := lab.kill())
+        killed += told.tried
+    yield lab.finish()
+    yield Tried(KIND, leaked=len([p for p in naming(folder) if p.pid not in before]))

@@ -92,7 +92,7 @@ def merged(old: Sequence[Tried], new: Sequence[Tried]) -> list[Tried]:
 
 def table_markdown(rows: Sequence[Tried], head: str) -> str:
     """The table for a page, under a line that says where and how it was made."""
-    lines = [head, "", "| fault | tried | survived | lost blocks | leaked processes | seconds | what was seen | made |"]
+    lines = [head, "", "| fault | tried | survived | lost blocks | leaked | seconds | what was seen | made by |"]
     lines += ["|---|--:|--:|--:|--:|--:|---|---|"]
     for r in rows:
         seen = f"not tried: {r.skipped}" if r.skipped and not r.tried else "; ".join(filter(None, (r.note, r.skipped)))
