@@ -22,6 +22,7 @@ _KEYS = {
     "arguments",
     "constants",
     "variants_of_use",
+    "further_uses",
     "table",
     "options",
     "companions",
@@ -65,7 +66,8 @@ class Signature:
 
     use names the way when there are several, each compiled on its own; table tells where choices made offline are kept.
     options: compiler options given to a launch for which the constant of that name is true. companions: kernels that
-    the host launches beside this one, each with the constants for which it does. num_warps: of a companion.
+    the host launches beside this one, each with the constants for which it does. num_warps: of a companion. further:
+    ways that need what the others need, which are compiled ahead and not looked at on their own.
     """
 
     kernel: str
@@ -79,6 +81,7 @@ class Signature:
     options_by_constant: Mapping[str, str] = field(default_factory=dict)
     companions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     num_warps: int = 4
+    further: tuple[Signature, ...] = ()
 
     @property
     def uses(self) -> tuple[Signature, ...]:
@@ -161,7 +164,9 @@ def load_signature(kernel: str, folder: Path = FOLDER) -> Signature:
         num_warps=int(data.get("num_warps", 4)),
     )
     uses = [_use(path, base, entry) for entry in data.get("variants_of_use") or ()]
-    return replace(uses[0], others=tuple(uses[1:])) if uses else base
+    further = tuple(_use(path, base, entry) for entry in data.get("further_uses") or ())
+    first = uses[0] if uses else base
+    return replace(first, others=tuple(uses[1:]), further=further)
 
 
 def _use(path: Path, base: Signature, entry: Any) -> Signature:

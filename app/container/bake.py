@@ -10,8 +10,8 @@ from py_compile import compile as compile_file
 
 from app.container.layer import LayerTree
 from app.container.location import installed_file, installed_version
-from app.container.prebuilt import Prebuilt, prebuild
 from app.errors import GateError
+from app.gate.prebuilt import Prebuilt, prebuild
 from app.image.identity import BAKED, IDENTITY, Identity
 from app.kernel.patch import PatchedKernel, patch_kernel, read_configs
 from app.kernel.upstream import Base, pinned, pristine
@@ -52,7 +52,7 @@ def _gated(variant: Variant, base: Base, patched: PatchedKernel, kernel_file: Pa
     print(report.statement)
     # A control that is the same code as its own control is no reason against an image of it.
     report.require(allow_noop=True)
-    return prebuild(patched, kernel_file, arch)
+    return prebuild(patched.text, variant.target.kernel, kernel_file, arch) if variant.target else {}
 
 
 def _identity(

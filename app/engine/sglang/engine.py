@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from app.engine.inspection import Inspection
     from app.engine.proof import Proof
     from app.engine.sglang.inspector import Inspector
+    from app.engine.sglang.prebuilt import Ahead, Prebuilder
 
 # The one release whose branch the hooks know; 0.5.23 takes it by another name.
 FORCEABLE = ("0.5.17",)
@@ -36,7 +37,10 @@ FLASHMLA_ARCH = 90
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """The decode service as it was started last. since: Unix time before which a cache entry is not of this start."""
+    """The decode service as it was started last. since: Unix time before which a cache entry is not of this start.
+
+    ahead: what was compiled for it before; None where that was not asked for, or where it runs no kernel of the file.
+    """
 
     kernel: PlacedKernel
     package: PrivatePackage
@@ -44,6 +48,7 @@ class Running:
     evidence: Path
     triton_cache: Path
     since: float
+    ahead: Ahead | None = None
 
 
 class SglangEngine:
@@ -59,6 +64,7 @@ class SglangEngine:
         self._pin = pinned(served.release)
         self.running: Running | None = None
         self._packages: dict[str, PrivatePackage] = {}
+        self._prebuilder: Prebuilder | None = None
         self._inspector: Inspector | None = None
         if self.forced and served.release not in FORCEABLE:
             known = ", ".join(FORCEABLE)
@@ -120,7 +126,9 @@ class SglangEngine:
         caches = self._folder / "caches" / kernel.sha256[:12]
         variables = service_variables(kernel.selector, path, self.served, evidence)
         command = self._command("single" if self.single else "decode", ports, (package.folder,), caches, variables)
-        self.running = Running(kernel, package, path, evidence, Path(command.env["TRITON_CACHE_DIR"]), time.time())
+        cache = Path(command.env["TRITON_CACHE_DIR"])
+        ahead = self._put_ahead(kernel, cache)
+        self.running = Running(kernel, package, path, evidence, cache, time.time(), ahead)
         return command
 
     def proof(self, endpoints: Endpoints, service: int, log: Path) -> Proof:
@@ -158,6 +166,15 @@ class SglangEngine:
         env["PYTHONPATH"] = ":".join(map(str, places))
         argv = server_arguments(role, self.served, self.model_path, ports)
         return Command((str(self.installation.python), "-m", "sglang.launch_server", *argv), env)
+
+    def _put_ahead(self, kernel: PlacedKernel, cache: Path) -> Ahead | None:
+        from app.engine.sglang.prebuilt import Prebuilder
+
+        if not self.served.prebuilt or kernel.selector != "triton" or not kernel.kernel:
+            return None
+        if self._prebuilder is None:
+            self._prebuilder = Prebuilder(self.served, self.installation, self.model_path, self.arch, self._pin.file)
+        return self._prebuilder.put(kernel, cache)
 
     def _path(self, kernel: PlacedKernel) -> str:
         if kernel.selector == "flashmla" and self.arch != FLASHMLA_ARCH:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,8 @@ from app.gate.triton_cache import CacheEntry, read_entries
 from app.kernel.placed import PlacedKernel
 from app.kernel.variants import load_variants
 from kernels.geometry import Geometry
-from kernels.resources import Resources
+from kernels.resources import Resources, compile_all
+from kernels.signature import load_signature
 
 if TYPE_CHECKING:
     from app.engine.sglang.engine import Running, SglangEngine
@@ -39,9 +40,11 @@ def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Pr
     seen = attending(read_testimonies(running.evidence, service))
     _check_imported(seen, running)
     entries = read_entries(running.triton_cache, kernel.kernel, running.since) if kernel.kernel else ()
-    report = predict(kernel, engine.arch, seen.heads or engine.served.heads // engine.served.tp)
+    beside = [e for name in companions(kernel) for e in read_entries(running.triton_cache, name, running.since)]
+    heads = seen.heads or engine.served.heads // engine.served.tp
+    report = predict(kernel, engine.arch, heads)
     predicted = report.resources if report else ()
-    agreement = agree(entries, predicted)
+    agreement = agree(entries, predicted, lambda: predict_further(kernel, engine.arch, heads))
     if agreement.faults:
         raise ProofError(f"{kernel.variant}: {'; '.join(agreement.faults)}")
     return Proof(
@@ -63,7 +66,8 @@ def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Pr
             "path": seen.path,
             "calls": [dict(c) for c in seen.calls],
             "cache": [e.to_json() for e in entries],
-            "compiled_after_start": sum(e.new for e in entries),
+            "prebuilt": running.ahead.to_json() if running.ahead else None,
+            "compiled_after_start": sum(e.new for e in (*entries, *beside)),
             "code_as_predicted": agreement.exact,
         },
     )
@@ -83,6 +87,23 @@ def predict(kernel: PlacedKernel, arch: int, heads: int) -> GateReport | None:
     return report
 
 
+def predict_further(kernel: PlacedKernel, arch: int, heads: int) -> Sequence[Resources]:
+    """What becomes of the launches that the gate leaves out, since they need what the others need."""
+    from app.kernel.launched import read_launched
+
+    text, geometry = kernel.path.read_text(encoding="utf-8"), Geometry(heads, 1)
+    launched = read_launched(text, str(kernel.kernel), arch, geometry)
+    if not (further := launched.signature.further):
+        return ()
+    signature = replace(further[0], others=further[1:])
+    return compile_all(text, signature.kernel, signature, launched.listed + launched.chosen, arch, geometry)
+
+
+def companions(kernel: PlacedKernel) -> tuple[str, ...]:
+    """The kernels that the file's host code may launch beside its own."""
+    return tuple(load_signature(kernel.kernel).companions) if kernel.kernel else ()
+
+
 def drawn_from(report: GateReport | None) -> tuple[str, ...]:
     """The configurations among which a start draws, or the one it has; a table chooses by batch and draws nothing."""
     if report is None:
@@ -91,25 +112,31 @@ def drawn_from(report: GateReport | None) -> tuple[str, ...]:
     return listed if report.autotune_drawn or len(listed) == 1 else ()
 
 
-def agree(entries: Sequence[CacheEntry], predicted: Sequence[Resources]) -> Agreement:
+def agree(
+    entries: Sequence[CacheEntry],
+    predicted: Sequence[Resources],
+    further: Callable[[], Sequence[Resources]] = tuple,
+) -> Agreement:
     """Entries that are of no predicted configuration are faults, and so is a kernel that was never compiled.
 
     Warps, stages and shared memory follow from the configuration; registers and code depend on how SGLang specialises
-    the launch as well, so their agreement is stated and not required.
+    the launch as well, so their agreement is stated and not required. further: asked for more predictions where a code
+    is none of the gate's.
     """
     if not predicted:
         return Agreement((), True)
     if not entries:
         return Agreement(("Triton's cache holds no compile of its kernel; it was never launched",), False)
     launchable = {(r.num_warps, r.config.num_stages, r.shared_bytes) for r in predicted if r.error is None}
-    codes = {(r.code_sha256, r.registers) for r in predicted}
+    unknown = {(e.code_sha256, e.registers) for e in entries} - {(r.code_sha256, r.registers) for r in predicted}
+    known = {(r.code_sha256, r.registers) for r in further()} if unknown and (None, None) not in unknown else set()
     faults = [
         f"cache entry {e.key[:12]} has warps/stages/shared {e.num_warps}/{e.num_stages}/{e.shared}, the gate predicts "
         + ", ".join("/".join(map(str, known)) for known in sorted(launchable))
         for e in entries
         if (e.num_warps, e.num_stages, e.shared) not in launchable
     ]
-    return Agreement(tuple(faults), all((e.code_sha256, e.registers) in codes for e in entries))
+    return Agreement(tuple(faults), unknown <= known)
 
 
 def chosen(log: Path, kernel: PlacedKernel, predicted: Sequence[Resources]) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from app.container.caches import Seeded, cache_environment, prepare_caches
+from app.container.caches import cache_environment, prepare_caches
 from app.engine.sglang.caches import VARIABLES
 from app.errors import NotReadyError, ProofError
+from app.gate.seeding import Seeded
 from app.image.identity import Identity
 
 ENTRY = {"KEY/k.cubin": b"code", "KEY/__grp__k.json": b'{"child_paths": {"k.cubin": "k.cubin"}}'}

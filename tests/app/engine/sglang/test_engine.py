@@ -24,7 +24,8 @@ from app.kernel.variants import load_variants
 from app.stack.local import LocalStack
 from tests.app.engine.sglang.standin import entry, make_standin, tell
 
-SERVED = Served(topology="single", heads=16, arch=120, start_timeout_s=30)
+# The stand-in has no Triton that could compile ahead.
+SERVED = Served(topology="single", heads=16, arch=120, start_timeout_s=30, prebuilt=False)
 KERNEL = "_sparse_mla_decode_kernel"
 
 
@@ -72,7 +73,8 @@ def test_one_server_without_a_router_serves_and_proves_its_kernel(
     assert send_canary(endpoints).model == "dummy-dsv4-h16"
     proof = check_proof(stack.proof(endpoints), kernels["pinned"])
     assert (proof.config, proof.candidates) == ("(16,4,2)", ("(16,4,2)",))
-    assert proof.evidence["compiled_after_start"] == 1
+    assert (proof.evidence["compiled_after_start"], proof.evidence["prebuilt"]) == (1, None)
+    assert 0 < proof.evidence["ready_s"] < SERVED.start_timeout_s
     assert proof.evidence["calls"][0]["heads"] == 16
 
 

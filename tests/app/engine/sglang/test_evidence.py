@@ -44,6 +44,13 @@ def test_equal_shape_with_other_code_agrees_but_not_exactly() -> None:
     assert (found.faults, found.exact) == ((), False)
 
 
+def test_other_code_of_a_launch_that_the_gate_leaves_out_agrees_exactly() -> None:
+    found = agree(
+        [ENTRY, replace(ENTRY, code_sha256="ef")], PREDICTED, lambda: [replace(PREDICTED[0], code_sha256="ef")]
+    )
+    assert found.exact
+
+
 @pytest.mark.parametrize("change", [{"num_warps": 2}, {"num_stages": 3}, {"shared": 101}])
 def test_an_entry_of_another_configuration_is_a_fault(change: dict[str, Any]) -> None:
     assert "the gate predicts 4/2/100, 8/2/100" in agree([replace(ENTRY, **change)], PREDICTED).faults[0]

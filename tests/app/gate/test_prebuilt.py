@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from app.container.caches import _relocated
-from app.container.prebuilt import Prebuilt, _compiling_for, prebuild
+from app.gate.prebuilt import Prebuilt, prebuild
+from app.gate.seeding import seed
 from app.kernel.patch import PatchedKernel, patch_kernel
 from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
+from kernels.geometry import default_geometry
+from kernels.prebuild import compiling_for
 
 pytest.importorskip("triton", reason="needs triton; requirements/gate.lock has it")
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -25,6 +27,8 @@ pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.filterwarnings("
 PAGE_BYTES = 584
 # 64 heads over TP 4; sm_120 of the card in question has 188 SMs.
 HEADS, TOPK, SMS = 16, 512, 188
+# Of the second cache: none, layers compressed by 4, layers compressed by 128.
+PAGES = (0, 64, 2)
 
 
 @pytest.fixture(
@@ -53,7 +57,7 @@ def file(patched: PatchedKernel, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def baked(patched: PatchedKernel, file: Path, arch: int) -> Prebuilt:
-    return prebuild(patched, file, arch)
+    return prebuild(patched.text, str(patched.kernel), file, arch, (default_geometry(),))
 
 
 @pytest.fixture
@@ -70,18 +74,12 @@ def host(file: Path, arch: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
     spec.loader.exec_module(module)
     if hasattr(module, "_device_facts"):
         monkeypatch.setattr(module, "_device_facts", lambda _: (str(arch), SMS))
-    with _compiling_for(arch), warnings.catch_warnings():
+    with compiling_for(arch), warnings.catch_warnings():
         from triton.runtime import driver
 
         # The autotuner asks for a benchmark; none is run.
         monkeypatch.setattr(type(driver.active), "get_benchmarker", lambda _: lambda *a, **k: [1.0] * 3, raising=False)
         yield module.flash_mla_sparse_decode_triton
-
-
-def seed(baked: Prebuilt, folder: Path) -> None:
-    for name, data in baked.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(_relocated(folder / name, data))
 
 
 def pages(size: int, count: int = 8) -> Any:
@@ -91,12 +89,13 @@ def pages(size: int, count: int = 8) -> Any:
     return flat.as_strided((count, size, 1, PAGE_BYTES), (stride, PAGE_BYTES, PAGE_BYTES, 1)).view(torch.float8_e4m3fn)
 
 
-def launch(host: Callable[..., Any], batch: int, extra: bool) -> None:
+def launch(host: Callable[..., Any], batch: int, extra: int) -> None:
+    """extra: tokens on a page of the second cache, 0 for none."""
     lengths = torch.ones(batch, dtype=torch.int32)
     more: dict[str, Any] = {}
     if extra:
         indices = torch.zeros(batch, 1, TOPK, dtype=torch.int32)
-        more = {"extra_k_cache": pages(64), "extra_indices": indices, "extra_topk_length": lengths}
+        more = {"extra_k_cache": pages(extra), "extra_indices": indices, "extra_topk_length": lengths}
     host(
         torch.zeros(batch, 1, HEADS, 512, dtype=torch.bfloat16),
         pages(256),
@@ -113,11 +112,11 @@ def launch(host: Callable[..., Any], batch: int, extra: bool) -> None:
 def test_launches_ask_for_no_entry_that_is_not_baked(
     baked: Prebuilt, host: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seed(baked, tmp_path)
+    seed(baked, baked.__getitem__, tmp_path)
     before = {p.name for p in tmp_path.iterdir()}
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     for batch in (1, 3, 8, 48, 96):
-        for extra in (False, True):
+        for extra in PAGES:
             launch(host, batch, extra)
     assert before
     assert {p.name for p in tmp_path.iterdir()} == before
@@ -127,13 +126,15 @@ def test_without_baked_entries_a_launch_compiles(
     host: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    launch(host, 1, False)
+    launch(host, 1, 0)
     assert list(tmp_path.iterdir())
 
 
 def test_entries_are_the_same_bytes_in_two_builds() -> None:
-    kernel = patch_kernel(fetch_base(), load_variants().get("upstream"))
-    one, two = (prebuild(kernel, Path("/opt/kernel_file.py"), 120) for _ in range(2))
+    kernel, geometry = patch_kernel(fetch_base(), load_variants().get("pinned")), default_geometry()
+    one, two = (
+        prebuild(kernel.text, str(kernel.kernel), Path("/opt/kernel_file.py"), 120, (geometry,)) for _ in range(2)
+    )
     assert one == two
 
 
