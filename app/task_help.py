@@ -152,7 +152,7 @@ HELP: Mapping[str, Mapping[str, str]] = {
     },
     "rollback": {"engine": "whose image: sglang or sim"},
     "prepare_gpu": {
-        "bundles": "server, lab and pd, separated by commas; one call carries one or two",
+        "bundles": "server, lab, pd and tests, separated by commas; one call carries one or two",
         "out": "folder for them; it is to be ignored by git and carried along",
         "caches": "archive of what a server compiled there, to travel with it",
     },

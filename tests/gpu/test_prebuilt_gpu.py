@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from app.container.prebuilt import prebuild
 from app.environment import ROOT
+from app.gate.prebuilt import prebuild
+from app.gate.seeding import seed
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
+from kernels.geometry import default_geometry
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -37,8 +39,8 @@ print(json.dumps(launch_all(Path(sys.argv[1]))))
 
 
 def launch_all(file: Path) -> list[bool]:
-    """Launches the entry point for several batches, with one cache and two; one entry a launch."""
-    from tests.app.container.test_prebuilt import launch
+    """Launches the entry point for several batches, with one cache and two of either page; one entry a launch."""
+    from tests.app.gate.test_prebuilt import PAGES, launch
 
     spec = importlib.util.spec_from_file_location("kernel_file", file)
     assert spec is not None
@@ -48,29 +50,28 @@ def launch_all(file: Path) -> list[bool]:
     torch.set_default_device("cuda")
     done = []
     for batch in (1, 3, 8, 48, 96):
-        for extra in (False, True):
+        for extra in PAGES:
             launch(module.flash_mla_sparse_decode_triton, batch, extra)
             torch.cuda.synchronize()
             done.append(True)
     return done
 
 
-@pytest.mark.parametrize("variant", ["upstream", "v2"])
+@pytest.mark.parametrize("variant", ["upstream", "v2", "fast"])
 def test_first_launches_compile_nothing(variant: str, tmp_path: Path) -> None:
-    from tests.app.container.test_prebuilt import seed
-
     major, minor = torch.cuda.get_device_capability()
     patched = patch_kernel(fetch_base(), load_variants().get(variant))
     file = tmp_path / "kernel_file.py"
     file.write_text(patched.text)
     cache = tmp_path / "cache"
-    seed(prebuild(patched, file, major * 10 + minor), cache)
+    found = prebuild(patched.text, str(patched.kernel), file, major * 10 + minor, (default_geometry(),))
+    seed(found, found.__getitem__, cache)
     before = {p.name for p in cache.iterdir()}
     environment = {**os.environ, "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", LAUNCH, str(file)], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert len(json.loads(done.stdout.splitlines()[-1])) == 10
+    assert len(json.loads(done.stdout.splitlines()[-1])) == 15
     new = {p.name for p in cache.iterdir()} - before
     # Triton also keeps its compiled launcher and driver helpers there: what counts is kernels.
     kernels = [n for n in new if list((cache / n).glob("*.cubin"))]

@@ -29,6 +29,8 @@ MIB = 1 << 20
 GLIBC_MINORS = (39, 35, 34, 31, 28, 27, 26, 24, 17, 12, 5)
 OLDER = ("manylinux2014_x86_64", "manylinux2010_x86_64", "manylinux1_x86_64", "linux_x86_64")
 STRIP_OVER_BYTES = 300_000
+# Bundles that take the pristine kernel file along, which the lab would else fetch.
+WITH_BASE = ("server", "tests")
 # Folders under the prepared home: import path of the servers, caches that a server fills and that may travel back.
 CACHES: Mapping[str, str] = {
     "TVM_FFI_CACHE_DIR": "{home}/caches/tvm-ffi",
@@ -128,6 +130,8 @@ def _prepared(bundle: Bundle, python: str, out: Path, caches: Path | None, say: 
     _links_and_stubs(bundle, stage)
     if bundle.name == "server":
         _describe(stage, bundle, caches)
+    if bundle.name in WITH_BASE:
+        _keep_base(stage, bundle.wheels.get("sglang"))
     say(f"{bundle.name}: packing (minutes)")
     packed = pack_tree(stage, out, facts={"bundle": bundle.name, "wheels": dict(bundle.wheels)})
     if packed > bundle.limit_mib * MIB:
@@ -211,14 +215,17 @@ def _describe(stage: Path, bundle: Bundle, caches: Path | None) -> None:
     release = bundle.wheels["sglang"]
     told = {"version": release, "paths": [bundle.folder, "stubs", "pd"], "environment": dict(CACHES)}
     write_json(stage / DESCRIPTION, told)
-    # The pristine kernel file, under the name that the lab's own cache gives it.
+    if caches is not None:
+        shutil.unpack_archive(caches, stage, "gztar", filter="data")
+
+
+def _keep_base(stage: Path, release: str | None) -> None:
+    """Puts the pristine kernel file under the name that the lab's own cache gives it."""
     fetch_base(release)
     pin = pinned(release)
     kept = Path("files") / pin.file_sha256 / Path(pin.file).name
     (stage / "cache" / "decode-ab" / kept).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(default_cache() / kept, stage / "cache" / "decode-ab" / kept)
-    if caches is not None:
-        shutil.unpack_archive(caches, stage, "gztar", filter="data")
 
 
 def show_preparation(bundles: str, out: str, caches: str) -> None:

@@ -77,5 +77,5 @@ def test_a_wheel_that_cannot_be_fetched_is_named(tmp_path: Path, monkeypatch: py
 def test_an_unknown_bundle_is_refused(tmp_path: Path) -> None:
     from app.engine.sglang.travel import prepare
 
-    with pytest.raises(UsageError, match="unknown bundle 'all'; known: lab, pd, server"):
+    with pytest.raises(UsageError, match="unknown bundle 'all'; known: lab, pd, server, tests"):
         prepare(["all"], tmp_path, None, print)
