@@ -158,6 +158,16 @@ def test_only_named_pages_are_kept_and_what_is_not_valid_is_named_no_more() -> N
     assert int((kept["indices"] >= 0).sum()) == valid
 
 
+def test_heads_that_nothing_was_written_to_are_no_queries() -> None:
+    arguments = dict(call(PLAIN))
+    arguments["q"] = arguments["q"].clone()
+    arguments["q"][0, 0, 1, 7], arguments["q"][2, 0, 0, 3] = torch.nan, 3e30
+    zero = [
+        (row, head) for row in range(3) for head in range(2) if not plugin.kept(arguments, 3)["q"][row, 0, head].any()
+    ]
+    assert zero == [(0, 1), (2, 0)]
+
+
 def test_a_replay_that_fails_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     answer = make_server(monkeypatch, "decode", False).ask(plugin.REPLAY, tmp_path)
     assert answer.success
