@@ -26,7 +26,10 @@ from app.report.wording import counted
 from app.stack.process import die_with_parent, wait_until
 from loadtest.plan import Plan
 
-BLOCKS = 2
+# Fewer would give no interval, and a verdict with little in it to come out otherwise.
+BLOCKS = 3
+# Of a whole campaign: most sittings begin behind its first block, and one that comes to its end is no kill.
+SPREAD = 0.5
 # Exit codes of a campaign that came to its verdict.
 JUDGED = (0, 7, 8, 9)
 LONGEST_S = 600.0
@@ -37,7 +40,7 @@ class KilledLab:
     """Campaigns below `folder`, each begun on disk and then resumed over and over by `invoke compare --resume`.
 
     setup: what they run on; environment: the lab's, if not this process's. sitting_s: what a whole campaign took, over
-    which kills are spread; exposed: finished blocks that were there to be lost, summed over the kills.
+    half of which kills are spread; exposed: finished blocks that were there to be lost, summed over the kills.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class KilledLab:
 
     def kill(self, after_s: float | None = None) -> Tried:
         """One sitting, ended by SIGKILL at a random instant; a campaign that ends before it gives way to a new one."""
-        after_s = self._chance.uniform(0.2, self.sitting_s) if after_s is None else after_s
+        after_s = self._chance.uniform(0.2, SPREAD * self.sitting_s) if after_s is None else after_s
         with self._sitting() as lab:
             try:
                 lab.wait(after_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,31 @@ def test_a_block_of_which_some_cells_are_missing_is_half(tmp_path: Path) -> None
     path = folder.start(small_plan(2, 1).starts(0)[0]) / "cells.csv"
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
     assert half_blocks(folder, small_plan(2, 1)) == 1
+
+
+def sitting_that_ends(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def sitting(lab: KilledLab) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sh", "-c", f"exit {code}"], cwd=lab.folder)
+
+    monkeypatch.setattr(KilledLab, "_sitting", sitting)
+
+
+def test_a_lab_that_broke_off_by_itself_was_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sitting_that_ends(monkeypatch, 6)
+    told = KilledLab(tmp_path, 5).kill(after_s=10)
+    assert (told.tried, told.survived, told.note) == (1, 0, "a sitting ended by itself with code 6")
+
+
+@pytest.mark.parametrize("code", [0, 7, 8, 9])
+def test_a_campaign_that_came_to_its_verdict_is_no_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    sitting_that_ends(monkeypatch, code)
+    monkeypatch.setattr(KilledLab, "_check_end", lambda lab: 0)
+    lab = KilledLab(tmp_path, 5)
+    first = lab.run
+    assert lab.kill(after_s=10).tried == 0
+    assert lab.run != first
 
 
 @pytest.mark.slow
