@@ -1,4 +1,4 @@
-"""The experiments' schedules in Triton's interpreter: python -m tests.kernels.interpreted_schedules, as `interpreted`."""
+"""The experiments' schedules in Triton's interpreter: python -m tests.kernels.interpreted_schedules prints findings."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ from kernels.reference import attend
 from kernels.stream_k import Ranges, stream_k
 from kernels.two_loops import two_loops
 
-MIXED = replace(SMALL, batch=3, heads=13, extra=36, extra_page=2, lengths="ragged", holes="random", sink="mixed")
+MIXED = replace(
+    SMALL, batch=3, heads=13, topk=16, extra=20, extra_page=2, lengths="ragged", holes="random", sink="mixed"
+)
 RANGES = {"stream": Ranges(), "live": Ranges(live=True), "whole rows": Ranges(whole_rows=True)}
-CASES = {
-    "mixed": MIXED,
-    "nothing": replace(MIXED, lengths="zero"),
-    "garbage": replace(MIXED, lengths="short", holes="garbage"),
-}
 STREAMED = {
-    **CASES,
-    "one cache": replace(SMALL, batch=5, topk=40),
-    "straggler": replace(SMALL, batch=4, topk=80, lengths="straggler"),
-    "24 heads": replace(SMALL, batch=2, topk=48, heads=24),
+    "stream": (("mixed", MIXED, 4, TILE), ("24 heads", replace(SMALL, batch=1, topk=48, heads=24), 3, APART)),
+    "live": (
+        ("straggler", replace(SMALL, batch=3, topk=48, lengths="straggler"), 7, TILE),
+        ("mixed", MIXED, 3, APART),
+        ("nothing", replace(MIXED, lengths="zero"), 7, TILE),
+    ),
+    "whole rows": (("garbage", replace(MIXED, lengths="short", holes="garbage"), 2, TILE),),
 }
+TWO_LOOPS = (
+    ("mixed", MIXED, 3, TILE),
+    ("garbage", replace(MIXED, lengths="short", holes="garbage"), 4, APART),
+    ("nothing", replace(MIXED, lengths="zero"), 1, TILE),
+)
 
 
 def poisoned(case: Case) -> torch.Tensor:
@@ -49,17 +54,14 @@ def findings(schedule: Any, case: Case) -> dict[str, Any]:
 
 
 def all_findings() -> dict[str, dict[str, Any]]:
-    """By schedule, case and how it is cut."""
+    """By schedule and case."""
     found = {}
-    for name, ranges in RANGES.items():
-        for at, (kind, case) in enumerate(STREAMED.items()):
-            workers, choice = (3, 4, 7)[at % 3], (TILE, APART)[at % 2]
-            schedule = partial(stream_k, choice=choice, ranges=ranges, workers=workers)
+    for name, cases in STREAMED.items():
+        for kind, case, workers, choice in cases:
+            schedule = partial(stream_k, choice=choice, ranges=RANGES[name], workers=workers)
             found[f"{name}, {kind}"] = findings(schedule, case)
-    for kind, case in CASES.items():
-        for splits, choice in ((1, TILE), (3, TILE), (4, APART)):
-            schedule = partial(two_loops, choice=choice, splits=splits)
-            found[f"two loops, {kind}, {splits}"] = findings(schedule, case)
+    for kind, case, splits, choice in TWO_LOOPS:
+        found[f"two loops, {kind}"] = findings(partial(two_loops, choice=choice, splits=splits), case)
     return found
 
 
