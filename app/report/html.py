@@ -22,7 +22,7 @@ from app.report import (
     wording,
 )
 from app.report.campaign_view import CampaignView
-from app.report.curves import answer_grid, answers, step_grid, throughput_curves
+from app.report.curves import answer_grid, answers, step_grid, throughput_curves, unanswered
 from app.report.predictions import Prediction, predictions
 from app.report.same_code import find_same_code
 from app.report.streams import Stream, pooled_gaps, read_streams
@@ -61,6 +61,7 @@ def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, An
         **_beside_figures(view),
         **_kernel_alone(view),
         "answers": answers(curves),
+        "unanswered": unanswered(view, curves) if question else "",
         "grids": {
             "origin": provenance.origin_grid(view),
             "answers": answer_grid(curves),

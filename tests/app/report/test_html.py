@@ -178,3 +178,9 @@ def test_absence_of_such_a_comparison_is_said(text: str) -> None:
 
 def test_same_folder_gives_the_same_page(text: str, view: CampaignView) -> None:
     assert render_html(view) == text
+
+
+def test_a_slope_without_an_answer_is_said(view: CampaignView) -> None:
+    few = replace(view, cells=tuple(c for c in view.cells if c.block < 2))
+    assert "slope not answered for pinned, v1 and v2" in render_html(few, (2, 4))
+    assert "slope not answered" not in render_html(view, (2, 4))
