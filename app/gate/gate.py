@@ -13,7 +13,7 @@ from app.gate.report import Finding, GateReport
 from app.kernel.launched import read_launched
 from app.kernel.patch import PatchedKernel, patch_kernel, read_key
 from app.kernel.upstream import Base, fetch_base, pinned
-from app.kernel.variants import Change, KernelConfig, Target, Variant, load_variants
+from app.kernel.variants import Change, Target, Variant, load_variants
 from app.terminal import show
 from kernels.extract import ExtractError, host_code
 from kernels.geometry import (
@@ -27,7 +27,7 @@ from kernels.geometry import (
 )
 from kernels.limits import LIMITS
 from kernels.resources import Resources, compile_all
-from kernels.signature import FOLDER, Signature, SignatureError
+from kernels.signature import FOLDER, Config, Signature, SignatureError
 from kernels.toolchain import Toolchain, ToolchainError, toolchain_of
 from kernels.tuned import TableError
 
@@ -111,7 +111,7 @@ def check(
     findings = list(_own_findings(built))
     if control and against.fault:
         findings.append(Finding("refuse", f"its control {control.name} cannot be built: {against.fault}"))
-    elif control and _same(built, against):
+    elif control and _same(built, against, job):
         too = f", that of {_names(built.companions)} included" if built.companions else ""
         what = f"same machine code as its control {control.name}{too}: an A/B test would compare a kernel with itself"
         findings.append(Finding("no-op", f"{what} (sm_{arch}, Triton {chain.version})"))
@@ -140,7 +140,7 @@ class _Job:
     toolchain: Toolchain
     signatures: Path
 
-    def compile(self, text: str, signature: Signature, configs: Sequence[KernelConfig]) -> list[Resources]:
+    def compile(self, text: str, signature: Signature, configs: Sequence[Config]) -> list[Resources]:
         """Every configuration in every use of the signature's kernel."""
         return compile_all(text, signature.kernel, signature, configs, self.arch, self.geometry, self.toolchain)
 
@@ -151,7 +151,7 @@ class _Build:
 
     listed: from the autotune list, empty where it can never be used; chosen: from a table of choices made offline;
     rows: those of the table that choose a configuration; companions: the kernels that the host launches beside it under
-    any configuration that fits.
+    any configuration that fits; further: ways to launch it that are compiled only to tell codes apart.
     """
 
     patched: PatchedKernel | None = None
@@ -160,6 +160,7 @@ class _Build:
     chosen: tuple[Resources, ...] = ()
     companions: tuple[Resources, ...] = ()
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    further: tuple[Signature, ...] = ()
     fault: str = ""
 
     @property
@@ -210,7 +211,8 @@ def _build(variant: Variant, base: Base, job: _Job) -> _Build:
     # Every configuration has one result for each use.
     first = len(launched.listed) * len(launched.signature.uses)
     rows = {str(config): rows for config, rows in launched.rows.items()}
-    build = _Build(patched, variant.target.kernel, tuple(found[:first]), tuple(found[first:]), tuple(beside), rows)
+    own = tuple(found[:first]), tuple(found[first:])
+    build = _Build(patched, variant.target.kernel, *own, tuple(beside), rows, launched.signature.further)
     return replace(build, fault=_fixed_fault(build) or _launch_fault(build.listed))
 
 
@@ -274,7 +276,7 @@ def _excess(resources: Resources) -> str:
     return f"needs {resources.num_warps} warps of {resources.registers} registers, more than an SM of {limits.name} has"
 
 
-def _same(one: _Build, other: _Build) -> bool:
+def _same(one: _Build, other: _Build, job: _Job) -> bool:
     """Whether both launch the same code in the same way and the host code around the kernels is the same."""
     if one.patched is None or other.patched is None or one.fault or one.codes() != other.codes():
         return False
@@ -283,5 +285,12 @@ def _same(one: _Build, other: _Build) -> bool:
     if drawn and read_key(one.patched.text, one.kernel) != read_key(other.patched.text, other.kernel):
         return False
     companions = {r.kernel for r in one.companions}
-    texts = [host_code(b.patched.text, b.kernel, companions) for b in (one, other) if b.patched]
-    return texts[0] == texts[1]
+    if host_code(one.patched.text, one.kernel, companions) != host_code(other.patched.text, other.kernel, companions):
+        return False
+    return _further_codes(one, one.patched.text, job) == _further_codes(other, other.patched.text, job)
+
+
+def _further_codes(build: _Build, text: str, job: _Job) -> set[object]:
+    configs = {str(r.config): r.config for r in build.resources if r.fits}
+    found = [r for way in build.further for r in job.compile(text, way, list(configs.values()))]
+    return {(r.use, r.identity, r.error) for r in found}

@@ -84,7 +84,8 @@ MERGE_SIGNATURE = "kernel: _merge_demo\nnum_warps: 2\narguments: {c_ptr: '*fp32:
 COMPANIONS = "constants: {BLOCK: 64}\ncompanions: {_merge_demo: {BLOCK: 64}}\n"
 
 
-# Answers as kernels.compiler does: shared memory grows with BLOCK and stages, which change the code of a loop alone.
+# Answers as kernels.compiler does: shared memory grows with BLOCK and stages, which change the code of a loop, and of a
+# page of two, alone.
 FAKE_COMPILER = """\
 #!{python} -IS
 import hashlib, json, re, sys
@@ -96,7 +97,8 @@ if "absent(" in source:
 elif "static_assert" in source:
     answer = {{"error": "static assertion", "error_kind": "CompileTimeAssertionFailure"}}
 else:
-    code = json.dumps([source, block, warps, stages if "tl.dot" in source else 0, request["arch"]])
+    staged = "tl.dot" in source or request["constants"].get("PAGE") == 2
+    code = json.dumps([source, block, warps, stages if staged else 0, request["arch"]])
     answer = {{
         "registers": 64, "spill_bytes": 8 if warps == 1 else 0, "stack_bytes": 8,
         "shared_bytes": block * stages * 200, "num_warps": warps, "mma": 1,

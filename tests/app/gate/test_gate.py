@@ -130,6 +130,17 @@ def test_other_host_code_around_the_same_kernel_is_no_no_op(tmp_path: Path) -> N
     assert not _check(tmp_path, text, changed, _variant(SMALL, name="control")).same_code
 
 
+@pytest.mark.parametrize(("page", "kinds"), [(16, ["no-op"]), (2, [])])
+def test_code_that_differs_only_in_a_further_use_is_no_no_op(tmp_path: Path, page: int, kinds: list[str]) -> None:
+    text = PLAIN.replace("BLOCK: tl.constexpr):", "BLOCK: tl.constexpr, PAGE: tl.constexpr):")
+    further = f"constants: {{PAGE: 16}}\nfurther_uses: [{{name: small, constants: {{PAGE: {page}}}}}]\n"
+    write_signature(tmp_path, SIGNATURE + further)
+    pair = _variant(SMALL), _variant(DEEP, name="control")
+    report = check(*pair, _base(text), toolchain=fake_toolchain(tmp_path), signatures=tmp_path)
+    assert _kinds(report) == kinds
+    assert len(report.resources) == 1
+
+
 def _check_table(folder: Path, rows: str, text: str = DOT) -> GateReport:
     write_signature(folder, SIGNATURE + TABLE)
     text = text.replace("UNUSED = module_that_is_not_here.anything", f"UNUSED = {{'120': {rows}}}")
