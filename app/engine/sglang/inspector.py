@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -94,10 +95,12 @@ class Inspector:
 
 
 def _or_why(look: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    began = time.monotonic()
     try:
-        return dict(look())
+        found = dict(look())
     except NotReadyError as e:
-        return {"why_not": str(e)}
+        found = {"why_not": str(e)}
+    return found | {"took_s": round(time.monotonic() - began, 2)}
 
 
 def _pairs(asked: Inspection, seen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -19,13 +19,13 @@ from kernels.resources import Resources
 
 if TYPE_CHECKING:
     from app.gate.profile import Match
-    from kernels.trace import Device, Setting
+    from kernels.trace import Device, LaunchGroup, Setting
 
 STEPS = 10
 WAIT_S = 45.0
 LOOK_S = 0.1
 # Packed. Ten decode steps take some 100 KB; a larger trace is of something else, a kept one travels with its campaign.
-LIMIT_BYTES = 64 * 1024 * 1024
+LIMIT_BYTES = 16 * 1024 * 1024
 KEPT_BYTES = 2 * 1024 * 1024
 
 
@@ -41,6 +41,15 @@ class Expected:
     pids: Sequence[int]
     since: float
     entries: Sequence[CacheEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class _Traced:
+    """groups: launches by kernel, the variant's own and those of its companions that ran."""
+
+    setting: Setting
+    device: Device | None
+    groups: Mapping[str, list[LaunchGroup]]
 
 
 def profile_request(name: str, folder: Path) -> dict[str, Any]:
@@ -82,27 +91,21 @@ def take_trace(endpoints: Endpoints, prompts: Sequence[str], tokens: int, folder
 
 def read_trace(path: Path, expected: Expected, requests: int) -> dict[str, Any]:
     """The variant's launches for proof.json; NotReadyError: the trace tells nothing; ProofError: it tells otherwise."""
-    from kernels.trace import AbsentError, TraceError, read_device, read_launches, read_setting
-
-    kernel = expected.report.kernel
-    try:
-        setting, device = read_setting(path), read_device(path)
-        _check_own(path, setting, device, expected)
-        if not setting.gpu_us:
-            raise NotReadyError("the profiler recorded no GPU kernel; CUPTI is missing or in use by another profiler")
-        groups = read_launches(path, kernel)
-    except AbsentError as e:
-        raise ProofError(f"{expected.report.variant} does not run in decode: {e}") from e
-    except TraceError as e:
-        raise NotReadyError(str(e)) from e
     from app.gate.profile import match_launches
     from kernels.signature import load_signature
+    from kernels.trace import TraceError
 
+    kernel = expected.report.kernel
+    signature = load_signature(kernel)
+    try:
+        traced = _read(path, expected, tuple(signature.companions))
+    except TraceError as e:
+        raise NotReadyError(str(e)) from e
     known = (*expected.report.resources, *_as_compiled(expected))
-    matches = match_launches(groups, known, load_signature(kernel), expected.heads)
+    matches = match_launches(traced.groups[kernel], known, signature, expected.heads)
     if faults := [m.fault for m in matches if m.fault]:
         raise ProofError(f"{expected.report.variant}: its launches are not what the gate predicts: {'; '.join(faults)}")
-    return _facts(matches, setting, device, expected, requests)
+    return _facts(matches, traced, expected, requests)
 
 
 def keep(path: Path, folder: Path) -> str:
@@ -112,6 +115,24 @@ def keep(path: Path, folder: Path) -> str:
         return ""
     folder.mkdir(parents=True, exist_ok=True)
     return path.replace(folder / "trace.json.gz").name
+
+
+def _read(path: Path, expected: Expected, companions: Sequence[str]) -> _Traced:
+    from kernels.trace import AbsentError, read_device, read_launches, read_setting
+
+    kernel = expected.report.kernel
+    setting, device = read_setting(path), read_device(path)
+    _check_own(path, setting, device, expected)
+    if not setting.gpu_us:
+        raise NotReadyError("the profiler recorded no GPU kernel; CUPTI is missing or in use by another profiler")
+    groups = {}
+    for name in (kernel, *companions):
+        try:
+            groups[name] = read_launches(path, name)
+        except AbsentError as e:
+            if name == kernel:
+                raise ProofError(f"{expected.report.variant} does not run in decode: {e}") from e
+    return _Traced(setting, device, groups)
 
 
 def _written(folder: Path, name: str) -> Path | None:
@@ -145,18 +166,19 @@ def _as_compiled(expected: Expected) -> list[Resources]:
     ]
 
 
-def _facts(
-    matches: Sequence[Match], setting: Setting, device: Device | None, expected: Expected, requests: int
-) -> dict[str, Any]:
+def _facts(matches: Sequence[Match], traced: _Traced, expected: Expected, requests: int) -> dict[str, Any]:
+    setting, device = traced.setting, traced.device
     steps = setting.graphs or STEPS
-    own_us = sum(m.group.total_us for m in matches)
+    own_us = sum(g.total_us for groups in traced.groups.values() for g in groups)
     registers = {r.registers for r in expected.report.resources if r.error is None}
+    beside = {name: groups for name, groups in traced.groups.items() if name != expected.report.kernel}
     return {
         "device": asdict(device) if device else None,
         "requests": requests,
         "steps": steps,
         "graphs": setting.graphs,
-        "launches": [_launched(m, steps) for m in matches],
+        "launches": [{"config": m.config, **_launched(m.group, steps)} for m in matches],
+        "beside": [{"kernel": name, **_launched(g, steps)} for name, groups in beside.items() for g in groups],
         "us_per_step": round(own_us / steps, 3),
         "gpu_us_per_step": round(setting.gpu_us / steps, 3),
         "share_of_gpu_time": round(own_us / setting.gpu_us, 4),
@@ -164,11 +186,9 @@ def _facts(
     }
 
 
-def _launched(match: Match, steps: int) -> Mapping[str, Any]:
-    group = match.group
+def _launched(group: LaunchGroup, steps: int) -> Mapping[str, Any]:
     return {
         **asdict(group.launch),
-        "config": match.config,
         "count": group.count,
         "per_step": round(group.count / steps, 3),
         "mean_us": round(group.mean_us, 3),

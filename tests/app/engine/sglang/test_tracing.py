@@ -23,6 +23,7 @@ from kernels.geometry import Geometry
 from kernels.resources import Resources
 from tests.kernels.made_trace import STOCK, launch, write_trace
 
+OWN, MERGE = "_sparse_mla_decode_kernel", "_merge_kernel"
 CONFIG = KernelConfig({"BLOCK_T": 32}, 8, 2)
 BUILT = Resources(CONFIG, 90, "3.6.0", shared_bytes=16384, registers=255, num_warps=8)
 ENTRY = CacheEntry("KEY", 8, 2, 16384, "ab", 90, 240, "cd", True)
@@ -44,6 +45,14 @@ def test_launches_are_told_a_decode_step(tmp_path: Path) -> None:
     assert (seen["config"], seen["count"], seen["per_step"], seen["us_per_step"]) == ("(32,8,2)", 6, 3.0, 90.0)
     assert (seen["grid"], seen["block"], seen["shared_bytes"]) == ((8, 16, 1), (256, 1, 1), 16384)
     assert (found["steps"], found["gpu_us_per_step"], found["share_of_gpu_time"]) == (2, 120.0, 0.75)
+
+
+def test_kernels_launched_beside_the_variants_count_with_it(tmp_path: Path) -> None:
+    report = replace(expected().report, kernel=OWN, resources=(replace(BUILT, kernel=OWN),))
+    events = [launch(name, dur=30.0, grid=(8, 1, 1)) for name in (OWN, MERGE, "gemm")]
+    found = read_trace(write_trace(tmp_path / "t.json.gz", host(), *events), expected(report=report), 8)
+    assert [(seen["kernel"], seen["us_per_step"]) for seen in found["beside"]] == [(MERGE, 30.0)]
+    assert found["share_of_gpu_time"] == pytest.approx(2 / 3, abs=1e-4)
 
 
 @pytest.mark.parametrize(
