@@ -36,7 +36,7 @@ THREE = Choice(32, 4, 2, 3, 168, "chained")
 DEEP = Choice(32, 4, 3, 2, 0, "chained")
 SMALL = Choice(32, 4, 1, 1, 0, "chained")
 CHOICES = (WIDE, THREE, DEEP, SMALL, WIDE._replace(merge="fused"), DEEP._replace(merge="fused"))
-RANGES = {"stream": Ranges(), "live": Ranges(live=True), "rows": Ranges(whole_rows=True)}
+RANGES = {"stream": Ranges(), "snug": Ranges(snug=True), "live": Ranges(live=True), "rows": Ranges(whole_rows=True)}
 PLAN: dict[str, tuple[Case, ...]] = {
     "d": tuple(replace(BASE, batch=batch, topk=128, extra=512) for batch in BATCHES),
     "e": (
@@ -78,12 +78,14 @@ def contenders(experiment: str, case: Case) -> Iterator[Provider]:
 
 
 def _worth(experiment: str, ranges: str, case: Case, choice: Choice) -> bool:
+    if experiment == "waves":
+        return ranges == "snug"
     if ranges == "rows":
         # With fewer rows than programs, whole rows leave multiprocessors idle.
-        return experiment == "e" and case.batch > 264
+        return case.batch > 264
     if ranges == "live":
         # Equal to stream where all rows are full, but for the sum over the lengths: timed once.
-        return experiment == "e" and choice in (WIDE, DEEP) and (case.topk == 2048 or case.batch == 96)
+        return choice in (WIDE, DEEP) and (case.topk == 2048 or case.batch == 96)
     return True
 
 

@@ -34,11 +34,13 @@ _MOST_ROWS = 1024
 class Ranges(NamedTuple):
     """How the tiles are dealt out. live: by the rows' lengths, summed by every program, instead of by their capacity.
 
-    whole_rows: no row is shared; a program walks its rows one after the other. At most one of the two.
+    whole_rows: no row is shared; a program walks its rows one after the other. At most one of the two. snug: to as few
+    programs as leave the longest range no longer, which puts fewer borders of rows into ranges.
     """
 
     live: bool = False
     whole_rows: bool = False
+    snug: bool = False
 
 
 @triton.jit
@@ -241,6 +243,12 @@ def _stream_merge_kernel(
         )  # fmt: skip
 
 
+def worker_count(units: int, slots: int, ranges: Ranges) -> int:
+    """How many programs share `units` of work where `slots` may run at a time."""
+    workers = min(slots, units)
+    return int(triton.cdiv(units, triton.cdiv(units, workers))) if ranges.snug else workers
+
+
 def most_splits(batch: int, tiles: int, workers: int, ranges: Ranges) -> int:
     """How many workers may share one row of `tiles` tiles."""
     if ranges.whole_rows:
@@ -268,7 +276,7 @@ def stream_k(
         raise ValueError(f"live ranges share rows, of {_MOST_ROWS} at most, not {call.batch}")
     tiles = triton.cdiv(call.tokens, choice.block_t)
     grain = tiles if ranges.whole_rows else 1
-    workers = min(workers or max(call.slots // call.head_blocks, 1), call.batch * tiles // grain)
+    workers = worker_count(call.batch * tiles // grain, workers or max(call.slots // call.head_blocks, 1), ranges)
     splits = most_splits(call.batch, tiles, workers, ranges)
     if splits > MAX_SPLITS.value:
         raise ValueError(f"a row of {tiles} tiles may have {splits} owners, more than {MAX_SPLITS.value}: take fewer")

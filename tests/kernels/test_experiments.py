@@ -17,6 +17,7 @@ pytest.importorskip("torch")
 import torch
 
 from kernels import experiments
+from kernels import sparse_mla_decode as ours
 from kernels.bench import BASE, Row
 from kernels.bench_providers import Provider
 from kernels.cases import Case, make_inputs
@@ -24,7 +25,7 @@ from kernels.experiment_code import KERNELS, config, resources
 from kernels.experiments import BATCHES, PLAN, Machine, contenders, main
 from kernels.reference import attend
 from kernels.sparse_mla_decode import Choice
-from kernels.stream_k import Ranges, _worker, most_splits, stream_k
+from kernels.stream_k import Ranges, _worker, most_splits, stream_k, worker_count
 from kernels.two_loops import two_loops
 
 pytestmark = pytest.mark.kernel
@@ -79,6 +80,12 @@ def test_no_row_has_more_owners_than_there_is_room_for() -> None:
 def test_whole_rows_are_never_shared() -> None:
     assert most_splits(512, 8, 264, Ranges(whole_rows=True)) == 1
     assert {_worker.fn(tile, 3, 5, 8) for tile in range(8, 16)} == {1}
+
+
+@pytest.mark.parametrize(("batch", "snug"), [(48, 192), (64, 256), (80, 214), (96, 256), (512, 256)])
+def test_snug_ranges_are_as_short_with_fewer_programs(batch: int, snug: int) -> None:
+    assert worker_count(batch * 8, 264, Ranges(snug=True)) == snug
+    assert -(-batch * 8 // snug) == -(-batch * 8 // 264)
 
 
 def test_what_cannot_be_dealt_out_is_refused() -> None:
@@ -152,6 +159,31 @@ def test_no_measurement_begins_after_the_time(tmp_path: Path) -> None:
 def test_unknown_experiment_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         main(["--out", str(tmp_path / "rows.csv"), "--experiments", "z"], fake_machine())
+
+
+def contender() -> Provider:
+    """Any that is raced."""
+    return next(contenders("e", BASE))
+
+
+def test_input_sets_are_made_once_for_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(experiments, "read_bandwidth", lambda: 4e12)
+    monkeypatch.setattr(experiments, "conditions", lambda command, bandwidth: {"read_tb_per_s": bandwidth / 1e12})
+    monkeypatch.setattr(experiments, "input_sets", lambda case, provider: made.append((case.batch, provider.heads)))
+    monkeypatch.setattr(experiments, "measure", lambda *taken: taken)
+    machine = experiments.this_machine([], workers=1)
+    wide = replace(contender(), heads=64)
+    for case, provider in product((BASE, replace(BASE, batch=8)), (contender(), wide, contender(), wide)):
+        machine.measure(case, provider)
+    assert made == [(1, 1), (1, 64), (8, 1), (8, 64)]
+    assert machine.facts == {"read_tb_per_s": 4.0}
+
+
+def test_fast_is_the_products_kernel_under_the_variants_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "TUNED", {})
+    assert experiments.fast().name == "fast"
+    assert ours.tuned_choice("90", 16, 96, 512) == experiments.THREE
 
 
 def test_each_experiment_races_the_product_under_the_same_choices() -> None:
