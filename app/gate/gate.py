@@ -10,6 +10,7 @@ from typing import Any
 
 from app.errors import NotReadyError, PatchError, UsageError
 from app.gate.report import Finding, GateReport
+from app.gate.shortfall import excess, launch_fault, named
 from app.kernel.launched import read_launched
 from app.kernel.patch import PatchedKernel, patch_kernel, read_key
 from app.kernel.upstream import Base, fetch_base, pinned
@@ -178,12 +179,12 @@ class _Build:
     def title(self, resources: Resources) -> str:
         """What one of its compiled launches is called in a finding."""
         if resources in self.companions:
-            return f"{resources.kernel} {_named(resources)}, which the host launches beside it,"
+            return f"{resources.kernel} {named(resources)}, which the host launches beside it,"
         if resources in self.chosen:
             rows = self.rows[str(resources.config)]
             which = f"row{'s' if len(rows) > 1 else ''} {' and '.join(rows)}"
-            return f"{_named(resources)}, the choice of {which} of its table,"
-        return _named(resources)
+            return f"{named(resources)}, the choice of {which} of its table,"
+        return named(resources)
 
     def codes(self) -> tuple[object, ...]:
         """Equal for builds that launch the same machine code, in choices of a table in the same order."""
@@ -213,28 +214,15 @@ def _build(variant: Variant, base: Base, job: _Job) -> _Build:
     rows = {str(config): rows for config, rows in launched.rows.items()}
     own = tuple(found[:first]), tuple(found[first:])
     build = _Build(patched, variant.target.kernel, *own, tuple(beside), rows, launched.signature.further)
-    return replace(build, fault=_fixed_fault(build) or _launch_fault(build.listed))
+    return replace(build, fault=_fixed_fault(build) or launch_fault(build.listed))
 
 
 def _fixed_fault(build: _Build) -> str:
     # A choice of the table and a companion are launched as they are: nothing is dropped, nothing else is tried.
     for resources in build.chosen + build.companions:
         if not resources.fits:
-            return f"{build.title(resources)} cannot run: {resources.error or _excess(resources)}"
-    return ""
-
-
-def _launch_fault(found: Sequence[Resources]) -> str:
-    for resources in found:
-        if resources.error is not None and not resources.dropped:
-            return f"does not compile: {_named(resources)}: {resources.error}"
-    for use in dict.fromkeys(resources.use for resources in found):
-        mine = [resources for resources in found if resources.use == use]
-        if not any(resources.fits for resources in mine):
-            limits = mine[0].limits
-            least = min((r.shared_bytes for r in mine if r.error is None), default=None)
-            need = "none compiles" if least is None else f"the smallest needs {least} B of shared memory"
-            return f"no config survives on {limits.name}: {need}, one CTA may have {limits.cta_shared_bytes} B"
+            remedy = "mend it in the kernel's file" if resources in build.companions else "change that row"
+            return f"{build.title(resources)} cannot run: {resources.error or excess(resources)}; {remedy}"
     return ""
 
 
@@ -243,8 +231,8 @@ def _own_findings(built: _Build) -> Iterator[Finding]:
         yield Finding("refuse", built.fault)
     for resources in built.listed:
         if resources.dropped or (resources.error is None and not resources.fits):
-            why = resources.error or _excess(resources)
-            yield Finding("pruned", f"{_named(resources)} {why}; silently dropped at run time", str(resources.config))
+            why = resources.error or excess(resources)
+            yield Finding("pruned", f"{named(resources)} {why}; silently dropped at run time", str(resources.config))
     for use, found in built.survivors().items():
         if len(found) > 1:
             listed = " ".join(str(resources.config) for resources in found)
@@ -259,21 +247,8 @@ def _own_findings(built: _Build) -> Iterator[Finding]:
             yield Finding("spill", what, str(resources.config))
 
 
-def _named(resources: Resources) -> str:
-    return f"{resources.config} in {resources.use}" if resources.use else str(resources.config)
-
-
 def _names(companions: Sequence[Resources]) -> str:
     return " and ".join(dict.fromkeys(resources.kernel for resources in companions))
-
-
-def _excess(resources: Resources) -> str:
-    limits = resources.limits
-    if resources.shared_bytes > limits.cta_shared_bytes:
-        return (
-            f"needs {resources.shared_bytes} B of shared memory, over the {limits.cta_shared_bytes} B of {limits.name}"
-        )
-    return f"needs {resources.num_warps} warps of {resources.registers} registers, more than an SM of {limits.name} has"
 
 
 def _same(one: _Build, other: _Build, job: _Job) -> bool:

@@ -95,7 +95,7 @@ class GateReport:
         faults = [finding.what for finding in self.findings if finding.kind == "refuse"]
         if self.same_code and not allow_noop:
             faults += [finding.what for finding in self.findings if finding.kind == "no-op"]
-            faults[-1] += " (--allow-noop builds it all the same; its verdict can only be 'same code')"
+            faults[-1] += "; change what the compiler sees, or --allow-noop builds it for a verdict of 'same code'"
         return f"variant {self.variant}: {'; '.join(faults)}" if faults else None
 
     def require(self, allow_noop: bool = False) -> None:

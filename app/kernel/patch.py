@@ -106,7 +106,10 @@ def _constant_edit(source: KernelSource, name: str, value: object) -> tuple[tupl
     places = [node for node in module_names(source.tree.body) if node.id == name]
     if len(places) != 1:
         known = ", ".join(sorted(_literals(source))) or "none"
-        raise ConstantMissingError(f"{name} is assigned {len(places)} times at module level; literals there: {known}")
+        found = (
+            f"{name} is assigned {len(places)} times at module level, not once" if places else f"{name} is not there"
+        )
+        raise ConstantMissingError(f"{found}; literals at module level: {known}")
     if name not in (literals := _literals(source)):
         raise ConstantMissingError(f"line {places[0].lineno}: {name} is not a plain literal, so it is not rewritten")
     node = literals[name]

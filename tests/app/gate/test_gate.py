@@ -86,7 +86,9 @@ def test_pruning_to_the_controls_config_is_a_no_op(tmp_path: Path) -> None:
 def test_list_without_survivors_is_refused_with_need_and_limit(tmp_path: Path) -> None:
     report = _check(tmp_path, DOT, _variant(TOO_LARGE))
     assert _kinds(report) == ["refuse", "pruned"]
-    assert "no config survives on sm_120" in report.findings[0].what
+    need = "even (BLOCK=128, num_warps=4, num_stages=5) needs 128000 B of shared memory, over the 101376 B of sm_120"
+    remedy = "add a config of fewer num_stages or a smaller BLOCK"
+    assert report.findings[0].what == f"no config survives on sm_120: {need}; {remedy}"
     assert not report.buildable(allow_noop=True)
 
 
@@ -97,13 +99,19 @@ def test_limit_is_the_targets_own(tmp_path: Path) -> None:
 def test_kernel_that_does_not_compile_is_refused_with_the_compilers_words(tmp_path: Path) -> None:
     report = _check(tmp_path, PLAIN.replace("_twice(x), mask", "absent(x), mask"), _variant(SMALL))
     assert _kinds(report) == ["refuse"]
-    assert "absent" in report.findings[0].what
+    assert "absent is not defined; mend the kernel's file, or leave this config out" in report.findings[0].what
 
 
 def test_failure_that_the_autotuner_swallows_is_pruned(tmp_path: Path) -> None:
     report = _check(tmp_path, PLAIN.replace("    at =", "    tl.static_assert(False)\n    at ="), _variant(SMALL))
     assert _kinds(report) == ["refuse", "pruned"]
-    assert "none compiles" in report.findings[0].what
+    assert "none compiles (static assertion); mend the kernel's file or its configs" in report.findings[0].what
+
+
+def test_list_that_wants_more_warps_than_there_are_is_told_so(tmp_path: Path) -> None:
+    report = _check(tmp_path, DOT, _variant(KernelConfig({"BLOCK": 64}, 64, 1)))
+    assert "needs 64 warps of 64 registers, more than an SM of sm_120 has" in report.findings[0].what
+    assert report.findings[0].what.endswith("; add a config of fewer num_warps")
 
 
 def test_variant_that_does_not_patch_is_refused(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_an_equal_constant_keeps_its_spelling() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("NONE", "NONE is assigned 0 times at module level; literals there: LIMIT, TUNED"),
+        ("NONE", "NONE is not there; literals at module level: LIMIT, TUNED"),
         ("TWICE", "TWICE is assigned 2 times"),
         ("MADE", "line 6: MADE is not a plain literal"),
     ],
