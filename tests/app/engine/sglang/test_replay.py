@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 import torch
 
+from app.engine.sglang.outputs import difference
 from app.engine.sglang.plugin import decode_ab_replay as plugin
 from kernels.cases import Case, make_inputs
 from kernels.reference import attend
+from tests.app.engine.sglang.of_release import load_of_release
 
 ARGUMENTS = {"extra_indices": "extra_indices_in_kvcache"}
 PLAIN = Case(batch=6, heads=2, page=64, pool=128, sink="normal")
@@ -156,6 +158,25 @@ def test_only_named_pages_are_kept_and_what_is_not_valid_is_named_no_more() -> N
     assert kept["k_cache"]["shape"][0] < arguments["k_cache"].shape[0]
     valid = int(((arguments["indices"][0] >= 0).flatten() & (torch.arange(64) < arguments["topk_length"][0])).sum())
     assert int((kept["indices"] >= 0).sum()) == valid
+
+
+@pytest.mark.parametrize("case", [*LAYERS, replace(PLAIN, heads=16, lengths="ragged", holes="trail")], ids=str)
+def test_the_releases_own_attention_says_the_same_of_kept_inputs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, case: Case
+) -> None:
+    attention = releases_attention(monkeypatch, tmp_path)
+    kept = plugin.restored(plugin.kept(call(case), 4), "cpu")
+    found = attention(**kept)[0]
+    assert torch.equal(found, attention(**call(case))[0][:4])
+    assert difference({"a": found.float().numpy()}, {"a": float64(kept).float().numpy()}).within
+
+
+def releases_attention(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Any:
+    """sm_120's attention as 0.5.17 has it, in its form without a kernel."""
+    selector = SimpleNamespace(SGLANG_SM120_FLASHMLA_BACKEND=SimpleNamespace(get=lambda: "torch"))
+    imported: dict[str, dict[str, Any]] = {"environ": {"envs": selector}, "utils": {"is_hip": lambda: False}}
+    file = plugin.SM_120[0].replace(".", "/") + ".py"
+    return getattr(load_of_release(file, imported, folder, monkeypatch), plugin.SM_120[1])
 
 
 def test_heads_that_nothing_was_written_to_are_no_queries() -> None:
