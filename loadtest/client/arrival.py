@@ -17,6 +17,7 @@ _TIMESPEC = struct.Struct("@ll")
 ANCILLARY_BYTES = 64
 # A reader is never later than that: a greater lag is a step of the wall clock between arrival and read.
 MOST_LAG_NS = 1_000_000_000
+MOST_APART_NS = 20_000
 
 
 def ask_for_stamps(channel: Any) -> None:
@@ -27,15 +28,23 @@ def ask_for_stamps(channel: Any) -> None:
 
 
 def arrived_ns(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
-    """Monotonic nanoseconds at which what was just read came in.
+    """Monotonic nanoseconds at which what was just read came in; never too early, and late by microseconds.
 
     Of a read that holds several packets the kernel keeps the last one's stamp. Its clock is the wall's, so the stamp is
     taken as an age: a step of that clock can spoil only what lies unread just then, and not by more than a second.
     """
-    now = time.monotonic_ns()
     for level, kind, data in ancillary:
         if kind == SO_TIMESTAMPNS and level == SOL_SOCKET and len(data) == _TIMESPEC.size:
             seconds, nanoseconds = _TIMESPEC.unpack(data)
-            age = time.time_ns() - seconds * 1_000_000_000 - nanoseconds
+            wall, now = _both_clocks()
+            age = wall - seconds * 1_000_000_000 - nanoseconds
             return now - age if 0 <= age <= MOST_LAG_NS else now
-    return now
+    return time.monotonic_ns()
+
+
+def _both_clocks() -> tuple[int, int]:
+    """Wall and monotonic clock at one instant, monotonic no earlier; read again where something came between."""
+    before, wall, now = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+    if now - before > MOST_APART_NS:
+        wall, now = time.time_ns(), time.monotonic_ns()
+    return wall, now
