@@ -143,6 +143,8 @@ class SglangEngine:
         """What the start shows after its load, held against the campaign's other starts; as `Inspectable` has it."""
         from app.engine.sglang.inspector import Inspector
 
+        if not self.served.inspected:
+            return {}
         if self.running is None:
             raise ProofError("decode was never started; bring the stack up first")
         self._inspector = self._inspector or Inspector(self, self._folder / "inspection")

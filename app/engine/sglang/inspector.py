@@ -40,9 +40,9 @@ class Inspector:
         self._folder.mkdir(parents=True, exist_ok=True)
         told = read_testimonies(running.evidence, service)
         return {
-            "outputs": _or_why(lambda: self._compared_outputs(told, endpoints, asked)),
+            # First: the requests under the others are left unfinished.
             "logprobs": _or_why(lambda: self._compared_answers(endpoints, asked)),
-            # Last: the requests under it are left unfinished.
+            "outputs": _or_why(lambda: self._compared_outputs(told, endpoints, asked)),
             "trace": _or_why(lambda: self._traced(running, told, endpoints, asked)),
         }
 

@@ -26,6 +26,7 @@ class Served:
     which calls SGLang's sm_120 attention is forced on a GPU that is none: decode, all, own (never); auto forces
     decode where the GPU is no sm_120. arch: 0 asks the driver. mem_fraction, max_total_tokens: 0 leaves it to SGLang.
     light: leave out what SGLang would compile for minutes at its start. prebuilt: compile a variant's kernels before.
+    inspected: look at a variant's first start after its load, which takes seconds of the card's time.
     """
 
     release: str = "0.5.17"
@@ -47,6 +48,7 @@ class Served:
     graph_batches: tuple[int, ...] = (1, 8, 48, 64, 80, 96)
     light: bool = True
     prebuilt: bool = True
+    inspected: bool = True
     seed: int = 1
     start_timeout_s: float = 450.0
     extra_args: str = ""

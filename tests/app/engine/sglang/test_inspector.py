@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from app.engine import Endpoints
 from app.engine.inspection import Inspection
 from app.engine.sglang.engine import SglangEngine
 from app.engine.sglang.evidence import predict
+from app.engine.sglang.installation import Installation
 from app.engine.sglang.served import Served
 from app.errors import ProofError
 from app.gate.report import GateReport
@@ -38,6 +39,7 @@ class Bench:
 
     stack: LocalStack
     site: Path
+    installed: Installation
     kernels: dict[str, PlacedKernel]
     folder: Path
 
@@ -56,7 +58,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     installed = make_standin(tmp_path / "site", sm120=True)
     kernels = place_kernels(load_variants(), VARIANTS, fetch_base(), tmp_path / "kernels")
     with LocalStack(SglangEngine(SERVED, installed, tmp_path / "engine"), tmp_path / "logs") as stack:
-        yield Bench(stack, tmp_path / "site", kernels, tmp_path / "starts")
+        yield Bench(stack, tmp_path / "site", installed, kernels, tmp_path / "starts")
 
 
 def test_a_variant_is_held_against_its_control_on_the_same_inputs(bench: Bench) -> None:
@@ -78,6 +80,12 @@ def test_what_could_not_be_had_says_why(bench: Bench) -> None:
     found = bench.inspect("pinned", launches=None, error="OutOfMemoryError: 2 GiB")
     assert "OutOfMemoryError: 2 GiB" in found["outputs"]["why_not"]
     assert "answered HTTP 500; the server's log says why" in found["trace"]["why_not"]
+
+
+def test_nothing_is_looked_at_where_that_is_left_out(bench: Bench) -> None:
+    bench.stack.engine = SglangEngine(replace(SERVED, inspected=False), bench.installed, bench.folder)
+    assert bench.inspect("pinned") == {}
+    assert not (bench.folder / "inspection").exists()
 
 
 @pytest.mark.kernel
