@@ -43,15 +43,19 @@ def compiler_of(arch: int) -> dict[str, str]:
     return {"version": str(triton.__version__), "sha256": hashlib.sha256(whole.encode()).hexdigest()}
 
 
-def fill_cache(text: str, path: Path, arch: int, launches: list[dict[str, Any]]) -> None:
+def fill_cache(text: str, path: Path, first: str, arch: int, launches: list[dict[str, Any]]) -> None:
     """Compiles each launch of the kernel file `text` into the folder that TRITON_CACHE_DIR names.
 
-    launches: {kernel, arguments [[name, type, divisible by 16]], constants, options}. path: where the file will lie,
-    which debug information repeats. Configurations that Triton drops silently leave no entry here either.
+    first: the kernel that the host code launches before any other. launches: {kernel, arguments [[name, type, divisible
+    by 16]], constants, options}. path: where the file will lie, which debug information repeats. Configurations that
+    Triton drops silently leave no entry here either.
     """
     with compiling_for(arch), _without_torch():
+        module = _load(text, path)
+        # In Triton 3.6 the key of a kernel depends on which functions that it calls had theirs asked for before.
+        _ = _function(module, first).cache_key
         for launch in launches:
-            _compile(_load(text, path, launch["kernel"]), launch)
+            _compile(_function(module, launch["kernel"]), launch)
 
 
 @contextlib.contextmanager
@@ -68,12 +72,16 @@ def compiling_for(arch: int) -> Iterator[None]:
         driver._active = before
 
 
-def _load(text: str, path: Path, kernel: str) -> Any:
-    """The JIT function as an import of `path` would give it: Triton's key holds the function's line number."""
+def _load(text: str, path: Path) -> types.ModuleType:
+    """The module as an import of `path` would give it: Triton's key holds a function's line number."""
     module = types.ModuleType(path.stem)
     module.__file__ = str(path)
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
     exec(compile(text, str(path), "exec"), module.__dict__)
+    return module
+
+
+def _function(module: types.ModuleType, kernel: str) -> Any:
     function = getattr(module, kernel)
     # Autotuner and heuristics wrap the JIT function.
     while hasattr(function, "fn") and not hasattr(function, "cache_key"):
@@ -156,10 +164,10 @@ def _without_torch() -> Iterator[None]:
 
 
 def main() -> None:
-    """Answer the request {text, path, arch, launches} on standard input with the compiler's identity."""
+    """Answer the request {text, path, first, arch, launches} on standard input with the compiler's identity."""
     request = json.load(sys.stdin)
     if request["launches"]:
-        fill_cache(request["text"], Path(request["path"]), request["arch"], request["launches"])
+        fill_cache(request["text"], Path(request["path"]), request["first"], request["arch"], request["launches"])
     json.dump(compiler_of(request["arch"]), sys.stdout)
 
 

@@ -98,17 +98,16 @@ def prebuild(
     for launch in (launch for geometry in geometries for launch in launches(text, kernel, arch, geometry)):
         found += [launch] if launch not in found else []
     with tempfile.TemporaryDirectory() as folder:
-        _compile(text, path, arch, found, server or Server(), Path(folder))
+        _compile(
+            {"text": text, "path": str(path), "first": kernel, "arch": arch}, found, server or Server(), Path(folder)
+        )
         files = [p for p in sorted(Path(folder).rglob("*")) if p.suffix in KEPT]
         return {str(p.relative_to(folder)): _portable(p) for p in files}
 
 
-def _compile(text: str, path: Path, arch: int, found: Sequence[Launch], server: Server, folder: Path) -> None:
+def _compile(file: Mapping[str, Any], found: Sequence[Launch], server: Server, folder: Path) -> None:
     processes = min(len(found), os.cpu_count() or 1, MOST_PROCESSES)
-    requests = [
-        {"text": text, "path": str(path), "arch": arch, "launches": [asdict(x) for x in found[first::processes]]}
-        for first in range(processes)
-    ]
+    requests = [{**file, "launches": [asdict(x) for x in found[n::processes]]} for n in range(processes)]
     with ThreadPoolExecutor(processes) as pool:
         list(pool.map(lambda request: server.ask(request, folder), requests))
 

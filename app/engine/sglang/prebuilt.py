@@ -15,6 +15,7 @@ from typing import Any
 from app.engine.sglang.environment import engine_environment
 from app.engine.sglang.installation import Installation
 from app.engine.sglang.served import Served
+from app.environment import ROOT
 from app.errors import ProofError, UsageError
 from app.gate.prebuilt import Compiler, Launch, Server, launches, prebuild
 from app.gate.seeding import Seeded, seed
@@ -86,7 +87,8 @@ class Prebuilder:
         return found
 
     def _kept(self, text: str, found: Sequence[Launch], compiler: Compiler) -> Path:
-        told = [text, str(self._file), self._arch, compiler.sha256, [asdict(launch) for launch in found]]
+        how = hashlib.sha256((ROOT / "kernels" / "prebuild.py").read_bytes()).hexdigest()
+        told = [text, str(self._file), self._arch, compiler.sha256, how, [asdict(launch) for launch in found]]
         return default_cache() / "prebuilt" / hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
 
 

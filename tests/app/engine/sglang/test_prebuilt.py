@@ -131,7 +131,7 @@ def test_what_is_put_ahead_is_what_the_same_interpreter_looks_for(
     before = {p.name for p in (tmp_path / "cache").iterdir()}
     text = placed.path.read_text()
     found = [asdict(launch) for launch in built._launches(text, KERNEL)]
-    request = {"text": text, "path": "elsewhere.py", "arch": 90, "launches": found}
+    request = {"text": text, "path": "elsewhere.py", "first": KERNEL, "arch": 90, "launches": found}
     assert built._server.ask(request, tmp_path / "cache") == ahead.compiler
     assert {p.name for p in (tmp_path / "cache").iterdir()} == before
     assert len(before) == ahead.launches == 3
