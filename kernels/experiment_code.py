@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -81,3 +82,34 @@ def config(block_t: int, warps: int, stages: int, registers: int = 0, fused: boo
     constants: dict[str, int | bool | str] = {"BLOCK_T": block_t}
     constants |= {} if fused else _MERGED_APART
     return Config(constants | ({"maxnreg": registers} if registers else {}), warps, stages)
+
+
+# Of each target: what is raced there on a GPU, or what the product's table holds for it.
+RACED = {
+    90: (
+        config(32, 4, 1), config(32, 4, 2, 168), config(32, 4, 3), config(64, 4, 2),
+        config(32, 4, 3, fused=True), config(64, 4, 2, fused=True),
+    ),
+    120: (config(16, 4, 2), config(32, 4, 1), config(32, 4, 1, fused=True)),
+}  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Print one line for each kernel, configuration and way of launching it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--arch", type=int, nargs="+", choices=[*RACED], default=[*RACED])
+    parser.add_argument("--triton", help="version of Triton that compiles; without it, the installed one")
+    options = parser.parse_args(argv)
+    chain = toolchain_of(options.triton)
+    print("arch,kernel,config,merge,use,registers,spill_bytes,shared_bytes,ctas,error")
+    for arch in options.arch:
+        for kernel, live in (("_stream_kernel", False), ("_stream_kernel", True), ("_two_loops_kernel", False)):
+            for found in resources(kernel, RACED[arch], arch, live, chain):
+                merge = "fused" if found.config.constants.get("FUSED", True) else "apart"
+                use = f"{found.use}, live" if live else found.use
+                facts = (found.registers, found.spill_bytes, found.shared_bytes, found.ctas_per_sm, found.error or "")
+                print(arch, kernel, found.config, merge, f'"{use}"', *facts, sep=",", flush=True)
+
+
+if __name__ == "__main__":
+    main()
