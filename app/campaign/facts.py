@@ -57,8 +57,9 @@ def alarms(proofs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         for pair in proof.get("evidence", {}).get("after_load", {}).get("logprobs", {}).get("against", ()):
             if pair["alarm"]:
                 yield (
-                    f"log probabilities of {pair['variant']}'s answers are up to {pair['max_nats']:g} nats from those "
-                    f"of {pair['control']}, whose own are {pair['control_max_nats']:g} apart; look at attention's outputs"
+                    f"log probabilities of {pair['variant']}'s answers are up to {pair['max_nats']:g} nats from "
+                    f"those of {pair['control']}, whose own are {pair['control_max_nats']:g} apart; look at attention's "
+                    "outputs"
                 )
 
 
