@@ -58,8 +58,8 @@ def alarms(proofs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
             if pair["alarm"]:
                 yield (
                     f"log probabilities of {pair['variant']}'s answers are up to {pair['max_nats']:g} nats from "
-                    f"those of {pair['control']}, whose own are {pair['control_max_nats']:g} apart; look at attention's "
-                    "outputs"
+                    f"those of {pair['control']}, whose own are {pair['control_max_nats']:g} apart; look at "
+                    "attention's outputs"
                 )
 
 
