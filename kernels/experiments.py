@@ -21,6 +21,7 @@ import yaml
 from kernels import sparse_mla_decode as ours
 from kernels.bench import BASE, SWEEP, Row, Writer, conditions, input_sets, measure
 from kernels.bench_providers import Provider, flashmla, our_kernel, variant_file
+from kernels.bench_report import read_rows
 from kernels.bench_timing import read_bandwidth
 from kernels.cases import Case, Inputs, make_inputs, timed_inputs
 from kernels.reference import attend
@@ -194,6 +195,17 @@ def race(experiments: Sequence[str], peers: Sequence[Callable[[], Provider]], ma
     return [fault for found in faults.values() for fault in found]
 
 
+def summary(path: Path) -> Iterator[str]:
+    """For each shape in a file of rows, the fastest launch choice of every schedule, in microseconds."""
+    for shape, found in read_rows(path).items():
+        best: dict[str, tuple[float, str]] = {}
+        for provider, (median_us, _) in found.items():
+            schedule, _, choice = provider.rpartition(" ")
+            name, told = (schedule, f" ({choice})") if schedule else (provider, "")
+            best[name] = min(best.get(name, (median_us, told)), (median_us, told))
+        yield f"| {shape} | " + " | ".join(f"{name} {us:.1f}{told}" for name, (us, told) in best.items()) + " |"
+
+
 def main(argv: list[str] | None = None, machine: Machine | None = None) -> int:
     """Race what the command line names; 1 where a contender gave wrong results."""
     options = _parser().parse_args(argv)
@@ -205,6 +217,7 @@ def main(argv: list[str] | None = None, machine: Machine | None = None) -> int:
         peers.append(partial(variant_file, "stock", options.stock))
     machine = machine or this_machine(command, options.workers)
     faults = race(options.experiments, peers, machine, Writer(options.out, machine.facts), options.seconds)
+    print(*summary(options.out), sep="\n")
     for fault in faults:
         print(f"not timed: {fault}", file=sys.stderr)
     return 1 if faults else 0

@@ -18,7 +18,7 @@ import torch
 
 from kernels import experiments
 from kernels import sparse_mla_decode as ours
-from kernels.bench import BASE, Row
+from kernels.bench import BASE, Row, Writer
 from kernels.bench_providers import Provider
 from kernels.cases import Case, make_inputs
 from kernels.experiment_code import KERNELS, config, resources
@@ -116,18 +116,20 @@ def test_wrong_results_are_faults(spoil: Any, told: str, monkeypatch: pytest.Mon
     assert [fault.partition(": ")[2] for fault in found] == ([told] if told else [])
 
 
+def row_of(case: Case, name: str) -> Row:
+    """A SIMULATED row of one microsecond."""
+    return Row(name, case.batch, case.heads, case.topk, case.extra, case.lengths, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0)
+
+
 def fake_machine(wrong: str = "") -> Machine:
     """A machine that times nothing: SIMULATED rows of one microsecond; contenders named `wrong` have a fault."""
-
-    def measure(case: Case, provider: Provider) -> Row:
-        return Row(
-            provider.name, case.batch, case.heads, case.topk, case.extra, case.lengths, 1.0, 1.0, 1.0, 1.0, 0.5, 0.0
-        )
 
     def faults(_: str, provider: Provider) -> list[str]:
         return [f"{provider.name}: error 1"] if wrong and provider.name.startswith(wrong) else []
 
-    return Machine({"device": "SIMULATED"}, measure, faults, lambda jobs: [f"{len(jobs)} compiled"])
+    return Machine(
+        {"device": "SIMULATED"}, lambda c, p: row_of(c, p.name), faults, lambda jobs: [f"{len(jobs)} compiled"]
+    )
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -149,6 +151,14 @@ def test_contender_with_a_fault_is_told_and_not_timed(tmp_path: Path, capsys: py
     assert "not timed: stream 64/4/2/2/0/chained: error 1" in capsys.readouterr().err
     assert {row["provider"] for row in rows(out)} >= {"fixed 64/4/2/2/0/chained", "stream 32/4/3/2/0/chained"}
     assert not [row for row in rows(out) if row["provider"] == "stream 64/4/2/2/0/chained"]
+
+
+def test_summary_names_the_fastest_choice_of_each_schedule(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "rows.csv", {})
+    for name, us in (("fast", 25.0), ("stream 64/4/2", 27.0), ("stream 32/4/3", 24.0), ("two loops 32/4/3", 26.0)):
+        writer.write(replace(row_of(BASE, name), median_us=us))
+    (line,) = experiments.summary(tmp_path / "rows.csv")
+    assert line == "| 1 | 16 | 512 | full | fast 25.0 | stream 24.0 (32/4/3) | two loops 26.0 (32/4/3) |"
 
 
 def test_no_measurement_begins_after_the_time(tmp_path: Path) -> None:
