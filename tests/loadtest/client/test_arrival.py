@@ -26,6 +26,21 @@ def test_a_stamp_is_taken_as_an_age_on_the_monotonic_clock() -> None:
     assert 30 <= (time.monotonic_ns() - found) / 1e6 < 35
 
 
+def test_what_comes_between_the_clocks_makes_no_stamp_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, slow = time.time_ns, iter([0.03, 0.03])
+
+    def interrupted() -> int:
+        time.sleep(next(slow, 0))
+        found = real()
+        time.sleep(next(slow, 0))
+        return found
+
+    sent = time.monotonic_ns()
+    ancillary = stamp(real())
+    monkeypatch.setattr(time, "time_ns", interrupted)
+    assert 0 <= (arrived_ns(ancillary) - sent) / 1e6 < 5
+
+
 @pytest.mark.parametrize("age_ns", [-5_000_000_000, 2 * MOST_LAG_NS], ids=["clock put back", "clock put forward"])
 def test_a_stepped_wall_clock_leaves_the_instant_of_the_read(age_ns: int) -> None:
     before = time.monotonic_ns()
