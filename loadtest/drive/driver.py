@@ -73,6 +73,11 @@ class Driver:
         self._greenlets = [gevent.spawn(self._watch), gevent.spawn(self._sample_regularly)]
 
     @property
+    def simulated(self) -> bool:
+        """Whether a simulated engine has a part in it, by the order or by what the decode server says of itself."""
+        return self.order.simulated or bool(self.identity.get("simulated"))
+
+    @property
     def done(self) -> bool:
         """Whether every level has been visited and every request has ended."""
         return self.course is not None and self.course.phase == "done"
@@ -115,7 +120,7 @@ class Driver:
             "variant": order.variant,
             "block": order.block,
             "start": order.start,
-            "simulated": order.simulated,
+            "simulated": self.simulated,
             "time_scale": order.time_scale,
             "started_unix_s": self._started_unix_s,
             "levels": levels,

@@ -88,7 +88,7 @@ class Session:
             "control": order.control,
             "block": order.block,
             "start": order.start,
-            "simulated": order.simulated or bool(driver.identity.get("simulated")),
+            "simulated": driver.simulated,
             "time_scale": order.time_scale,
             "proof": proof_text(driver.identity),
             "phase": course.phase if course else "begin",

@@ -113,6 +113,8 @@ def test_plain_locust_without_an_order_leaves_a_record(mock_url: str, tmp_path: 
     assert done.returncode == 0, done.stderr
     (folder,) = tmp_path.iterdir()
     assert len(read_rows(folder)) > 5
+    # No order says so; the mock itself does.
+    assert read_load(folder)["simulated"] is True
 
 
 def test_server_that_refuses_everything_ends_in_void_cells_not_in_a_crash(tmp_path: Path) -> None:
