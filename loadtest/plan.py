@@ -116,8 +116,11 @@ class Plan:
             raise UsageError(f"variant {strange[0]!r} is no name; letters, digits, '.', '_' and '-' make one")
         if not 2 <= self.blocks <= MAX_BLOCKS:
             raise UsageError(f"blocks = {self.blocks}; an interval needs at least 2, and none {MAX_BLOCKS}")
-        if not 0 < self.delta < 1 or not 0 < self.alpha < 1 or not 0 < self.time_scale < math.inf:
-            raise UsageError(f"delta {self.delta}, alpha {self.alpha}, time_scale {self.time_scale}: out of range")
+        for name, share in (("delta", self.delta), ("alpha", self.alpha)):
+            if not 0 < share < 1:
+                raise UsageError(f"{name} {share:g} is out of range; it is a share above 0 and below 1")
+        if not 0 < self.time_scale < math.inf:
+            raise UsageError(f"time scale {self.time_scale:g} is out of range; above 0, and 1 on a real engine")
 
     @property
     def variants(self) -> tuple[str, ...]:

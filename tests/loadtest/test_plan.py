@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -74,6 +75,16 @@ def test_a_wrong_list_of_concurrencies_is_refused(levels: tuple[int, ...], says:
 def test_one_block_is_refused() -> None:
     with pytest.raises(UsageError, match="at least 2"):
         replace(PLAN, blocks=1)
+
+
+@pytest.mark.parametrize("name", ["delta", "alpha", "time_scale"])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.inf, math.nan])
+def test_only_the_number_that_is_out_of_range_is_named(name: str, value: float) -> None:
+    with pytest.raises(UsageError) as refused:
+        replace(PLAN, **{name: value})  # type: ignore[arg-type]
+    said = str(refused.value)
+    assert said.startswith(f"{name.replace('_', ' ')} {value:g} is out of range; ")
+    assert [other for other in ("delta", "alpha", "time scale") if other in said] == [name.replace("_", " ")]
 
 
 def test_an_output_of_no_tokens_is_refused() -> None:
