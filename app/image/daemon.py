@@ -60,7 +60,7 @@ def connect() -> DockerClient:
         client = _client(where)
         client.ping()
     except (DockerException, requests.RequestException) as e:
-        raise NotReadyError(f"no Docker daemon answers at {where}; start it, or set DOCKER_HOST ({_short(e)})") from e
+        raise NotReadyError(f"no Docker daemon answers at {where}; start it, or set DOCKER_HOST ({_cause(e)})") from e
     return client
 
 
@@ -109,6 +109,13 @@ def step_fault(text: str, last_lines: list[str], platform: str) -> LabError:
         return STEP_CODES.get(int(code.group(1)), BuildError)(said)
     context = " | ".join(last_lines[-2:]) if code else ""
     return BuildError(explained(" ".join(filter(None, [text, context])), platform))
+
+
+def _cause(fault: BaseException) -> str:
+    """The innermost fault in the system's words; what the SDK wraps around it prints as Python."""
+    while inner := fault.__cause__ or fault.__context__:
+        fault = inner
+    return _short(getattr(fault, "strerror", None) or fault)
 
 
 def _short(e: object) -> str:

@@ -51,9 +51,13 @@ def test_a_daemon_that_is_stopping_is_no_fault_of_the_build() -> None:
 
 # The SDK leaves the socket of a failed connection to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_no_daemon_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
-    with pytest.raises(NotReadyError, match=r"no Docker daemon answers at unix:///nowhere/docker\.sock"):
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [("unix:///nowhere/docker.sock", "No such file or directory"), ("tcp://127.0.0.1:9", "Connection refused")],
+)
+def test_no_daemon_is_told_with_its_address_and_why(monkeypatch: pytest.MonkeyPatch, where: str, why: str) -> None:
+    monkeypatch.setenv("DOCKER_HOST", where)
+    with pytest.raises(NotReadyError, match=rf"no Docker daemon answers at {where}; .* \({why}\)$"):
         connect()
     gc.collect()
 
