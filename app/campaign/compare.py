@@ -13,7 +13,7 @@ from app.campaign.facts import campaign_facts
 from app.campaign.runs import RunFolder, new_run, open_run, point_latest
 from app.campaign.runtimes import Setup, make_ready, require_runnable
 from app.errors import InvalidCampaignError, UsageError
-from app.kernel.variants import Registry, Variant, load_variants
+from app.kernel.variants import Registry, Variant, load_variants, mismatch
 from app.progress import Progress, spoken
 from app.records import owned, read_json, write_json, write_text
 from loadtest.cells import write_cells
@@ -133,6 +133,8 @@ def _against(registry: Registry, variants: Sequence[str], control: str) -> dict[
     judged = [registry.get(name).name for name in dict.fromkeys(variants) if name != registry.get(control).name]
     if not judged:
         raise UsageError(f"--against {control} leaves no variant to compare with it; name one in --variants")
+    if why := next((w for name in judged if (w := mismatch(registry.get(name), registry.get(control)))), None):
+        raise UsageError(f"--against {why}")
     return dict.fromkeys(judged, control)
 
 

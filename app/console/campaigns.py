@@ -49,7 +49,7 @@ def show_demo(seed: str, quiet: bool) -> list[str]:
 
 def show_variants(as_json: bool) -> None:
     """Prints the table of variants."""
-    registry = load_variants()
+    registry = load_variants(strict=True)
     rows = table_rows(registry.get(name) for name in registry.names)
     if as_json:
         print(json.dumps([dict(zip(TABLE_COLUMNS, row, strict=True)) for row in rows], indent=1))

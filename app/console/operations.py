@@ -102,7 +102,7 @@ def show_pin(image: str) -> None:
 
 def show_manifests(out: str) -> None:
     """Renders the Kubernetes manifests and prints where they are."""
-    written = write_manifests(settings(), load_variants().variants.values(), Path(out))
+    written = write_manifests(settings(), load_variants(strict=True).variants.values(), Path(out))
     print(f"{len(written)} files under {out}; kubectl apply -k {out}/overlays/VARIANT")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 VARIANTS = ROOT / "kernels" / "variants"
 Selector = Literal["triton", "flashinfer", "flashmla"]
+CONTROL_NEEDED = (
+    "control: NAME of a variant with the same target, such as a copy of its file without change and control"
+)
 TABLE_COLUMNS = ("variant", "control", "selector", "configs", "key", "other changes", "prediction, %", "status")
 
 
@@ -79,9 +84,10 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All variants of a folder by name."""
+    """All sound variants of a folder by name; faults: what is wrong with each other file, by its stem."""
 
     variants: Mapping[str, Variant]
+    faults: Mapping[str, VariantError] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -89,7 +95,11 @@ class Registry:
         return tuple(sorted(self.variants))
 
     def get(self, name: str) -> Variant:
-        """The variant of that name; UsageError lists the known ones."""
+        """The variant of that name; its own fault where its file has one, else UsageError lists the known ones."""
+        if name not in self.variants and name in self.faults:
+            raise self.faults[name]
+        for fault in self.faults.values():
+            _tell_once(f"lab: {fault} (left out: not asked for)")
         if name not in self.variants:
             raise UsageError.unknown("variant", name, self.names)
         return self.variants[name]
@@ -109,48 +119,48 @@ class Registry:
                 pairs[control.name] = control.control
         if idle := [v.name for v in named if v.name not in {*pairs, *pairs.values()}]:
             users = sorted(v.name for v in self.variants.values() if v.control == idle[0])
-            hint = f"name one that it is the control of: {', '.join(users)}" if users else "give it a control"
+            hint = (
+                f"name one that it is the control of: {', '.join(users)}" if users else f"give it one: {CONTROL_NEEDED}"
+            )
             raise UsageError(f"variant {idle[0]!r} would be compared with nothing; {hint}")
         return pairs
 
 
-def load_variants(folder: Path = VARIANTS, root: Path = ROOT) -> Registry:
-    """The variants in a folder's *.yaml files; VariantError names file, line and what is allowed.
+def load_variants(folder: Path = VARIANTS, root: Path = ROOT, strict: bool = False) -> Registry:
+    """The variants in a folder's *.yaml files; a file's VariantError names file, line and what is allowed.
 
-    root: the repository, inside which replacement files must lie.
+    root: the repository, inside which replacement files must lie. strict: raise the first file's fault; else it is
+    raised for who asks for that variant, or when no file is sound.
     """
-    # Deferred because reading needs PyYAML while the values above do not.
-    from app.kernel.variant_files import read_variant
-
     if not folder.is_dir():
         raise VariantError(folder, None, "is no folder of variants")
-    if stray := sorted(folder.glob("*.yml")):
-        raise VariantError(stray[0], None, "would be ignored; rename it to end in .yaml")
-    files = sorted(folder.glob("*.yaml"))
-    if astray := next((p for p in files if not p.resolve().is_relative_to(folder.resolve())), None):
-        raise VariantError(astray, None, f"leads out of {folder.name}/; put the file itself there")
-    parsed = [read_variant(path, root) for path in files]
-    if not parsed:
-        raise VariantError(folder, None, "holds no variant (*.yaml)")
-    by_name: dict[str, ParsedVariant] = {}
-    for item in parsed:
-        if twin := by_name.get(item.variant.name):
-            # Of two, the one that does not bear its file's name is the copy that was not renamed.
-            copy, first = (twin, item) if item.variant.path.stem == item.variant.name else (item, twin)
-            raise copy.name.refusal(
-                f"{copy.variant.name!r} is already the name of {first.variant.path}; choose another"
-            )
-        by_name[item.variant.name] = item
+    parsed, faults = _read_files(folder, root)
+    by_name = _named(parsed, faults)
     variants = {name: item.variant for name, item in by_name.items()}
-    for item in parsed:
-        if item.control:
-            if item.variant.control not in variants:
-                raise item.control.refusal(
-                    f"unknown variant {item.variant.control!r}; known: {', '.join(sorted(variants))}"
-                )
-            if ring := _ring(item.variant, variants):
-                raise item.control.refusal(f"controls form a ring: {' -> '.join(ring)}; one of them must have none")
-    return Registry(variants)
+    astray = {name: fault for name, item in by_name.items() if (fault := _control_fault(item, variants, faults))}
+    sound = {name: variant for name, variant in variants.items() if name not in astray}
+    faults |= astray
+    if faults and (strict or not sound):
+        raise next(iter(faults.values()))
+    if not sound:
+        raise VariantError(folder, None, "holds no variant (*.yaml)")
+    return Registry(sound, faults)
+
+
+def mismatch(variant: Variant, control: Variant) -> str | None:
+    """Why the two cannot be compared, and what can be; None when they can.
+
+    They can where both run one kernel, where the file itself is what differs, and where one runs no kernel file.
+    """
+    own, other = variant.target, control.target
+    if own is None or other is None or own == other:
+        return None
+    if own.module == other.module and variant.change.file != control.change.file:
+        return None
+    return (
+        f"{control.name!r} targets {other.kernel} of {other.module}, "
+        f"not {own.kernel} of {own.module}; needed is {CONTROL_NEEDED}"
+    )
 
 
 def table_rows(variants: Iterable[Variant]) -> list[tuple[str, ...]]:
@@ -168,6 +178,62 @@ def table_rows(variants: Iterable[Variant]) -> list[tuple[str, ...]]:
         )
         for v in variants
     ]
+
+
+def _read_files(folder: Path, root: Path) -> tuple[list[ParsedVariant], dict[str, VariantError]]:
+    # Deferred because reading needs PyYAML while the values above do not.
+    from app.kernel.variant_files import read_variant
+
+    parsed: list[ParsedVariant] = []
+    faults = {
+        p.stem: VariantError(p, None, "would be ignored; rename it to end in .yaml") for p in folder.glob("*.yml")
+    }
+    for path in sorted(folder.glob("*.yaml")):
+        try:
+            if not path.resolve().is_relative_to(folder.resolve()):
+                raise VariantError(path, None, f"leads out of {folder.name}/; put the file itself there")
+            parsed.append(read_variant(path, root))
+        except VariantError as fault:
+            faults[path.stem] = fault
+    return parsed, faults
+
+
+def _named(parsed: Sequence[ParsedVariant], faults: dict[str, VariantError]) -> dict[str, ParsedVariant]:
+    by_name: dict[str, ParsedVariant] = {}
+    doubtful: set[str] = set()
+    for item in parsed:
+        name, path = item.variant.name, item.variant.path
+        if twin := by_name.get(name):
+            # Of two, the one that does not bear its file's name is the copy that was not renamed.
+            copy, first = (twin, item) if path.stem == name else (item, twin)
+            fault = copy.name.refusal(f"{name!r} is already the name of {first.variant.path}; choose another")
+            faults[copy.variant.path.stem] = fault
+            if first.variant.path.stem != name:
+                faults[name] = fault
+                doubtful.add(name)
+            item = first
+        by_name[name] = item
+    return {name: item for name, item in by_name.items() if name not in doubtful}
+
+
+def _control_fault(
+    item: ParsedVariant, variants: Mapping[str, Variant], faults: Mapping[str, VariantError]
+) -> VariantError | None:
+    name = item.variant.control
+    # A control with a fault of its own is refused by it, where it is asked for.
+    if item.control is None or name is None or (name in faults and name not in variants):
+        return None
+    if name not in variants:
+        return item.control.refusal(f"unknown variant {name!r}; known: {', '.join(sorted(variants))}")
+    if ring := _ring(item.variant, variants):
+        return item.control.refusal(f"controls form a ring: {' -> '.join(ring)}; one of them must have none")
+    why = mismatch(item.variant, variants[name])
+    return item.control.refusal(why) if why else None
+
+
+@functools.cache
+def _tell_once(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _ring(start: Variant, variants: Mapping[str, Variant]) -> list[str]:

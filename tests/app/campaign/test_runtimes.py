@@ -11,7 +11,7 @@ from app.campaign.runs import RunFolder
 from app.campaign.runtimes import Setup, make_ready, require_runnable, setup_of
 from app.engine.sglang.engine import SglangEngine
 from app.errors import NotReadyError, UsageError
-from app.kernel.variants import Change, KernelConfig, Registry, load_variants
+from app.kernel.variants import Change, KernelConfig, Registry, Target, load_variants
 from app.records import write_json
 from app.stack.local import LocalStack
 from loadtest.client.key import KEY_FILE
@@ -81,6 +81,14 @@ def test_one_control_may_stand_for_all() -> None:
     }
     with pytest.raises(UsageError, match="leaves no variant"):
         write_plan(["upstream"], [1], blocks=4, against="upstream")
+
+
+def test_one_control_for_all_must_have_their_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = load_variants()
+    odd = replace(shipped.get("upstream"), name="odd", target=Target("sglang.other", "k"))
+    monkeypatch.setattr("app.campaign.compare.load_variants", lambda: Registry({**shipped.variants, "odd": odd}))
+    with pytest.raises(UsageError, match=r"--against 'upstream' targets .*, not k of sglang\.other; needed is control"):
+        write_plan(["odd"], [1], blocks=4, against="upstream")
 
 
 def test_the_mini_load_balancer_is_named_in_manifest_and_verdict(home: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from app.errors import UsageError, VariantError
 from app.kernel.variants import ROOT, TABLE_COLUMNS, VARIANTS, KernelConfig, load_variants, table_rows
 
+MODULES = "name: {}\nselector: triton\ntarget: {{module: {}, kernel: {}}}\nhypothesis: h\nstatus: open\n"
 PINNED = "name: pinned\nselector: triton\ntarget: {module: sglang.x, kernel: k}\nhypothesis: h\nstatus: control\n"
 
 
@@ -50,7 +51,8 @@ def test_v3_puts_the_batch_into_the_key() -> None:
 def test_a_copy_that_kept_its_first_name_is_the_one_refused(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, mine=PINNED, pinned=PINNED)
     with pytest.raises(VariantError, match=r"mine.yaml:1: name: 'pinned' is already the name of .*pinned.yaml; choose"):
-        load_variants(folder)
+        load_variants(folder, strict=True)
+    assert load_variants(folder).get("pinned").path.name == "pinned.yaml"
 
 
 def test_a_name_used_twice_is_refused_naming_both_files(tmp_path: Path) -> None:
@@ -68,6 +70,37 @@ def test_a_ring_of_controls_is_refused(tmp_path: Path) -> None:
     texts = {n: PINNED.replace("pinned", n) + f"control: {c}\n" for n, c in [("a", "b"), ("b", "c"), ("c", "b")]}
     with pytest.raises(VariantError, match=r"a.yaml:6: control: controls form a ring: b -> c -> b"):
         load_variants(folder_of(tmp_path, **texts), tmp_path)
+
+
+def test_a_bad_file_is_refused_only_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    child = PINNED.replace("pinned", "child") + "control: bad\n"
+    registry = load_variants(folder_of(tmp_path, pinned=PINNED, child=child, bad="name: 1\n"), tmp_path)
+    assert [registry.get("pinned").name, registry.get("child").control] == ["pinned", "bad"]
+    assert (
+        capsys.readouterr().err == "lab: bad.yaml:1: missing selector, hypothesis, status (left out: not asked for)\n"
+    )
+    with pytest.raises(VariantError, match=r"bad\.yaml:1: missing"):
+        registry.with_controls(["child"])
+
+
+def test_every_file_must_be_sound_where_all_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(VariantError, match=r"bad\.yaml"):
+        load_variants(folder_of(tmp_path, pinned=PINNED, bad="name: 1\n"), strict=True)
+
+
+@pytest.mark.parametrize("target", [("sglang.y", "k"), ("sglang.x", "other")])
+def test_a_control_of_another_kernel_is_refused_with_its_line(tmp_path: Path, target: tuple[str, str]) -> None:
+    mine = MODULES.format("mine", *target) + "control: pinned\n"
+    with pytest.raises(VariantError, match=r"mine\.yaml:6: control: 'pinned' targets k of sglang\.x, not .*needed is"):
+        load_variants(folder_of(tmp_path, pinned=PINNED, mine=mine), tmp_path, strict=True)
+
+
+def test_a_control_may_run_another_file_or_none(tmp_path: Path) -> None:
+    (tmp_path / "k.py").touch()
+    ours = MODULES.format("ours", "sglang.x", "own") + "control: pinned\nchange: {file: k.py}\n"
+    pinned = PINNED + "control: outer\n"
+    outer = "name: outer\nselector: flashinfer\nhypothesis: h\nstatus: control\n"
+    assert load_variants(folder_of(tmp_path, ours=ours, pinned=pinned, outer=outer), tmp_path, strict=True).names
 
 
 def test_a_folder_without_variants_is_refused(tmp_path: Path) -> None:
@@ -97,6 +130,11 @@ def test_a_file_with_the_other_suffix_is_not_ignored_in_silence(tmp_path: Path) 
 )
 def test_each_named_variant_gets_its_control(names: list[str], pairs: dict[str, str]) -> None:
     assert load_variants().with_controls(names) == pairs
+
+
+def test_a_variant_without_control_says_which_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="give it one: control: NAME of a variant with the same target"):
+        load_variants(folder_of(tmp_path, pinned=PINNED)).with_controls(["pinned"])
 
 
 def test_a_named_control_that_nothing_uses_is_refused() -> None:
