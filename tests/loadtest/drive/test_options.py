@@ -16,8 +16,10 @@ from loadtest.drive.options import add_options
 parser = get_empty_argument_parser()
 setup_parser_arguments(parser)
 add_options(parser)
-print(parser.parse_args().web_host)
+found = parser.parse_args()
+print(found.web_host, found.decode_ab_concurrencies, found.decode_ab_lengths, found.decode_ab_window)
 """
+LOAD = (ROOT / "docs" / "load.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,16 @@ print(parser.parse_args().web_host)
 def test_page_listens_on_loopback_unless_it_is_told_otherwise(
     environ: dict[str, str], arguments: list[str], host: str
 ) -> None:
+    assert parsed(environ, *arguments)[0] == host
+
+
+def test_the_page_on_load_tells_what_a_run_with_nothing_set_measures() -> None:
+    _, levels, lengths, window = parsed({})
+    assert f"levels {levels}, lengths {lengths}, settle and window {window} s" in LOAD
+
+
+def parsed(environ: dict[str, str], *arguments: str) -> list[str]:
+    """Host of the page, levels, lengths and window as Locust would have them."""
     command = [sys.executable, "-c", PARSE, *arguments]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **environ}, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == host
+    return done.stdout.split()
