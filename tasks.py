@@ -112,13 +112,13 @@ def doctor(_: Context, engine: str = "sim", runtime: str = "", json: bool = Fals
 
 
 @lab_task
-def variants(_: Context, json: bool = False) -> None:
-    """The variants, their controls, what they change and what is predicted of them."""
-    console.show_variants(json)
+def variants(_: Context, kernels: bool = False, json: bool = False) -> None:
+    """The variants, their controls, what they change and what is predicted of them; --kernels: what they can target."""
+    (changes.show_kernels if kernels else console.show_variants)(json)
 
 
 @lab_task
-def diff(_: Context, variant: str, release: str = "", against: str = "pristine") -> None:
+def diff(_: Context, variant: str, release: str = "", against: str = "") -> None:
     """The unified diff that a variant makes to SGLang's pristine kernel file, or to its control's."""
     changes.show_diff(variant, release, against)
 

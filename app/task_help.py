@@ -50,11 +50,14 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "runtime": "where the stack runs: docker or local; empty: docker for sglang, local for sim",
         "json": _JSON,
     },
-    "variants": {"json": _JSON},
+    "variants": {
+        "kernels": "the pinned release's autotuned kernels in place of the variants, with pristine files to copy",
+        "json": _JSON,
+    },
     "diff": {
         "variant": _VARIANT,
         "release": "SGLang release to patch; empty: the pinned one",
-        "against": "pristine: SGLang's file; control: what the variant's control runs",
+        "against": "pristine or control (what that runs); empty: pristine, for a kernel of its own inside its file",
     },
     "check": {
         "variant": _VARIANT,

@@ -1,25 +1,48 @@
-"""What `invoke diff` shows: what a variant changes in SGLang's kernel file, or in what its control runs."""
+"""What there is to change in SGLang's kernel files, and what a variant changes in one or in what its control runs."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 from rich.console import Console
 from rich.syntax import Syntax
+from rich.table import Table
 
 from app.errors import UsageError
-from app.kernel.patch import PatchedKernel, difference, patch_kernel
-from app.kernel.upstream import fetch_base
-from app.kernel.variants import Registry, Variant, load_variants
+from app.kernel.autotuned import autotuned_kernels, lay_out
+from app.kernel.patch import difference, patch_kernel
+from app.kernel.source import parse_source
+from app.kernel.upstream import Base, fetch_base, pinned
+from app.kernel.variants import CONTROL_NEEDED, Registry, Variant, load_variants
+from app.terminal import show
 
 AGAINST = ("pristine", "control")
 
 
+def show_kernels(as_json: bool) -> None:
+    """Prints the pinned release's autotuned kernels and where pristine copies of their files lie."""
+    found = autotuned_kernels()
+    if as_json:
+        print(json.dumps([asdict(kernel) | {"pristine": str(kernel.pristine)} for kernel in found], indent=1))
+        return
+    table = Table("kernel", "module", "configs", title=f"autotuned kernels of SGLang {pinned().version}")
+    for k in found:
+        table.add_row(k.kernel, k.module, "made by code" if k.configs is None else str(k.configs))
+    show(table)
+    print("pristine files, to copy and change:", *sorted({str(k.pristine) for k in found}), sep="\n")
+
+
 def show_diff(variant: str, release: str, against: str) -> None:
-    """Prints a variant's unified diff; against: one of AGAINST."""
-    if against not in AGAINST:
+    """Prints a variant's unified diff; against: one of AGAINST, or empty to see what matters of a replacement file."""
+    if against and against not in AGAINST:
         raise UsageError.unknown("file to diff against", against, AGAINST)
     registry = load_variants()
     found = registry.get(variant)
-    text = from_control(found, registry, release) if against == "control" else from_pristine(found, release)
+    if against == "control":
+        text = from_control(found, registry, release)
+    else:
+        text = from_pristine(found, release, whole=against == "pristine")
     console = Console()
     if console.is_terminal:
         console.print(Syntax(text, "diff"))
@@ -27,27 +50,38 @@ def show_diff(variant: str, release: str, against: str) -> None:
         print(text, end="")
 
 
-def from_pristine(variant: Variant, release: str) -> str:
-    """The change from the pristine file, or inside the variant's replacement file where it has one."""
-    patched = _patched(variant, release)
-    text = patched.edits if variant.change.file else patched.diff
-    if variant.change.file:
-        whole = f"# {variant.name} replaces the whole of {patched.relative_path} by {variant.change.file}"
-        text = f"{whole}{', in which it changes:' if text else ', as that file stands'}\n{text}"
-    return text or f"{variant.name} leaves {patched.relative_path} as it is\n"
+def from_pristine(variant: Variant, release: str, whole: bool = False) -> str:
+    """The change from the pristine file; for a replacement with a kernel of its own only what changes inside that.
+
+    whole: the change from the pristine file for such a replacement too.
+    """
+    base = _base(variant, release)
+    patched = patch_kernel(base, variant)
+    if variant.change.file is None:
+        return patched.diff or f"{variant.name} leaves {patched.relative_path} as it is\n"
+    head = f"# {variant.name} replaces the whole of {patched.relative_path} by {variant.change.file}"
+    if whole or _has_kernel(base, variant):
+        return f"{head}{', a changed copy' if patched.diff else ', an equal copy'}\n{patched.diff}"
+    inside = "in which it changes:" if patched.edits else "as that file stands"
+    return f"{head},\n# a kernel of its own (--against pristine: {lay_out(base)}), {inside}\n{patched.edits}"
 
 
 def from_control(variant: Variant, registry: Registry, release: str) -> str:
     """The change from the file that the variant's control runs; UsageError for a variant without a control."""
     if variant.control is None:
-        raise UsageError(f"{variant.name} has no control; diff it with --against pristine")
+        raise UsageError(f"{variant.name} has no control to diff it with; give it one: {CONTROL_NEEDED}")
     control = registry.get(variant.control)
-    own, other = _patched(variant, release), _patched(control, release)
+    base = _base(variant if variant.target else control, release)
+    own, other = patch_kernel(base, variant), patch_kernel(base, control)
     selectors = f"# {control.name} runs by selector {control.selector}, {variant.name} by {variant.selector}\n"
     told = selectors if control.selector != variant.selector else ""
     text = difference(other.text, own.text, own.relative_path)
     return told + (text or f"{variant.name} and its control {control.name} have the same {own.relative_path}\n")
 
 
-def _patched(variant: Variant, release: str) -> PatchedKernel:
-    return patch_kernel(fetch_base(release or None, module=variant.target.module if variant.target else None), variant)
+def _base(variant: Variant, release: str) -> Base:
+    return fetch_base(release or None, module=variant.target.module if variant.target else None)
+
+
+def _has_kernel(base: Base, variant: Variant) -> bool:
+    return variant.target is not None and variant.target.kernel in {f.name for f in parse_source(base.text).functions}

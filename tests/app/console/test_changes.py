@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
-from app.console.changes import from_control, from_pristine, show_diff
+from app.console.changes import from_control, from_pristine, show_diff, show_kernels
 from app.errors import UsageError
-from app.kernel.variants import Change, load_variants
+from app.kernel.patch import patch_kernel
+from app.kernel.upstream import fetch_base, pinned, sha256
+from app.kernel.variants import Change, KernelConfig, Target, Variant, load_variants
 
 REGISTRY = load_variants()
 
@@ -46,3 +51,43 @@ def test_a_variant_that_changes_nothing_leaves_the_file_as_it_is() -> None:
 def test_what_cannot_be_compared_is_refused(name: str, against: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         show_diff(name, "", against)
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Variant:
+    """A variant whose file is a copy of SGLang's with one line edited, and whose config is changed on top."""
+    text = fetch_base().text.replace("import triton\n", "import triton  # edited\n", 1)
+    (tmp_path / "copy.py").write_text(text, encoding="utf-8")
+    monkeypatch.setattr("app.console.changes.patch_kernel", partial(patch_kernel, root=tmp_path))
+    config = KernelConfig({"BLOCK_T": 16}, 2, 2)
+    return replace(REGISTRY.get("upstream"), name="mine", change=Change(file=Path("copy.py"), configs=(config,)))
+
+
+def test_a_changed_copy_shows_every_edit_against_sglangs_file(copied: Variant) -> None:
+    text = from_pristine(copied, "")
+    assert {"+import triton # edited", "-import triton"} <= set(changed(text))
+    assert any("num_warps=2" in line for line in changed(text))
+    assert text.startswith("# mine replaces the whole of ")
+
+
+def test_a_kernel_of_its_own_is_shown_whole_only_when_asked() -> None:
+    inside, whole = (from_pristine(REGISTRY.get("v1"), "", whole=asked) for asked in (False, True))
+    assert [len(changed(inside)), "--against pristine" in inside] == [2, True]
+    assert len(changed(whole)) > 500
+
+
+def test_a_file_of_another_module_is_held_against_its_own_control() -> None:
+    target = Target("sglang.kernels.ops.diffusion.triton.scale_shift", "_fused_scale_shift_4d_kernel")
+    change = Change(configs=(KernelConfig({"BLOCK_N": 512}, 4, 2),))
+    mine = replace(REGISTRY.get("upstream"), target=target, change=change)
+    text = from_control(mine, REGISTRY, "")
+    assert text.splitlines()[1] == "--- a/sglang/kernels/ops/diffusion/triton/scale_shift.py"
+    assert any("BLOCK_N" in line for line in changed(text))
+
+
+def test_kernels_are_listed_with_files_that_are_pristine(capsys: pytest.CaptureFixture[str]) -> None:
+    show_kernels(as_json=True)
+    listed = {entry["kernel"]: entry for entry in json.loads(capsys.readouterr().out)}
+    stock = listed[pinned().kernel]
+    assert (len(listed), stock["configs"]) == (33, 3)
+    assert sha256(Path(stock["pristine"]).read_bytes()) == pinned().file_sha256
