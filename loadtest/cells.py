@@ -77,6 +77,8 @@ def read_cells(path: Path) -> list[Cell]:
     try:
         text = path.read_text(encoding="utf-8")
         rows = list(csv.DictReader(io.StringIO(text)))
+    except OSError as e:
+        raise RecordsError(f"{path} could not be read: {e.strerror}") from e
     except (UnicodeDecodeError, csv.Error) as e:
         raise RecordsError(f"{path}: not a table of cells ({e}); run the block again") from e
     cells = [_cell(path, number, row) for number, row in enumerate(rows, start=2)]

@@ -88,8 +88,12 @@ def run(campaign: Campaign) -> list[Cell]:
 def finished_cells(folder: RunFolder, plan: Plan) -> Iterator[Cell]:
     """Cells of finished blocks only, in plan order; a half-measured block counts for nothing.
 
-    A start that a block which stayed void never measured gives void cells with the block's reasons.
+    A start that a block which stayed void never measured gives void cells with the block's reasons. An import has its
+    cells alone, and every block of it is finished.
     """
+    if folder.imported:
+        yield from read_cells(folder.cells_file)
+        return
     for block in range(plan.blocks):
         if (record := folder.block_record(block)) is not None:
             for start in plan.starts(block):

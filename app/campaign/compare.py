@@ -85,6 +85,8 @@ def begin(
 def resume(name: str, progress: Progress, pause: Callable[[], bool] = lambda: False) -> Outcome:
     """Goes on with a campaign at its next unfinished block, under its own plan."""
     folder = open_run(name)
+    if folder.imported:
+        raise UsageError(f"{name} was imported and has nothing to resume; invoke report --id {name} judges it again")
     return _run(folder, Setup(**read_json(folder.path / "setup.json")), progress, pause)
 
 
@@ -103,11 +105,11 @@ def keep_imported(folder: RunFolder, imported: Imported, variants: Mapping[str, 
     variants: each variant's record as the manifest keeps it.
     """
     folder.keep_plan(imported.plan)
-    manifest = {"simulated": imported.facts.simulated, "imported": True, "notes": list(imported.facts.notes)}
-    manifest |= {"variants": dict(variants)}
+    manifest = {"simulated": imported.facts.simulated, "imported": True, "drivers": list(imported.drivers)}
+    manifest |= {"notes": list(imported.facts.notes), "variants": dict(variants)}
     folder.keep_manifest(manifest)
     write_cells(folder.cells_file, imported.cells)
-    verdict = judge(imported.plan, imported.cells, imported.facts)
+    verdict = judge_again(folder)
     write_text(folder.verdict_file, verdict.text())
     point_latest(folder)
     return Outcome(folder, verdict)

@@ -9,6 +9,7 @@ from app.campaign.integrity import check_belonging
 from app.campaign.runs import RunFolder
 from app.errors import InvalidCampaignError
 from app.records import read_json
+from loadtest.importing.runs import UNPROVEN
 from loadtest.judge.verdict import Facts, VariantFacts
 from loadtest.plan import Plan
 
@@ -19,6 +20,8 @@ GATE_NOT_RUN = "the gate was not run on these variants; invoke check --variant N
 
 def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
     """Facts from manifest.json, gate.json where the gate was run, and the proof.json of every finished start.
+
+    An import has its manifest alone.
 
     InvalidCampaignError when these are not of one campaign.
     """
@@ -32,6 +35,13 @@ def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
 
 def _read_facts(folder: RunFolder, plan: Plan) -> Facts:
     manifest = folder.manifest()
+    if folder.imported:
+        return Facts(
+            campaign=folder.path.name,
+            simulated=bool(manifest["simulated"]),
+            variants=dict.fromkeys(plan.variants, UNPROVEN),
+            notes=tuple(manifest["notes"]),
+        )
     gate_file = folder.path / "gate.json"
     gate: Mapping[str, Any] = read_json(gate_file) if gate_file.is_file() else {}
     proofs = {v: list(_proofs(folder, plan, v)) for v in plan.variants}

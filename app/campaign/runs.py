@@ -41,6 +41,11 @@ class RunFolder:
     def cells_file(self) -> Path:
         return self.path / "cells.csv"
 
+    @property
+    def imported(self) -> bool:
+        """Whether another load driver measured it: there are cells, but no blocks, rows or proofs."""
+        return self.manifest_file.is_file() and bool(self.manifest().get("imported"))
+
     def block(self, block: int) -> Path:
         """Folder of a block (0-based)."""
         return self.path / "blocks" / f"{block:03d}"

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from app import arguments
 from app.campaign import compare
+from app.campaign.imported import measured_pairs
 from app.campaign.kernel_share import check_shares
 from app.campaign.runs import RUNS, RunFolder, new_run, open_run
 from app.campaign.runtimes import Setup, setup_of
@@ -113,11 +114,12 @@ def compare_from_options(
 def judge_imported(folder: str, variants: str, delta: str, name: str) -> compare.Outcome:
     """Judges what another load driver measured, as import.csv in that folder declares it, and prints the outcome.
 
-    variants: as given, else those that import.csv names.
+    variants: as given, else those that import.csv names together with their controls.
     """
     registry = load_variants()
-    names = arguments.names(variants, "variants") if variants else named_variants(Path(folder))
-    found = import_campaign(Path(folder), registry.with_controls(names), delta=arguments.number(delta, "delta"))
+    asked = registry.with_controls(arguments.names(variants, "variants")) if variants else None
+    controls = asked or measured_pairs(registry, named_variants(Path(folder)))
+    found = import_campaign(Path(folder), controls, delta=arguments.number(delta, "delta"))
     run = new_run(name or None)
     outcome = compare.keep_imported(
         run, found, {v: compare.variant_record(registry.get(v)) for v in found.plan.variants}

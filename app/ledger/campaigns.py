@@ -89,7 +89,7 @@ def _variant(view: CampaignView, judged: Judged) -> str:
     lines = [
         f"### {escaped(judged.variant)} against {escaped(judged.control)}: {judged.decision}",
         f"- Hypothesis: {escaped(str(record.get('hypothesis') or 'not recorded'))}",
-        f"- Prediction: {conclusions.foretold(foreseen) or 'none recorded'}",
+        f"- Prediction: {conclusions.foretold(foreseen) or conclusions.unforetold(record)}",
     ]
     closing = [f"- Conclusion: {escaped(judged.reason)}. Prediction: {conclusions.hypothesis_outcome(foreseen)}."]
     closing += [

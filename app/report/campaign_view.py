@@ -61,6 +61,11 @@ class CampaignView:
         return bool(self.manifest.get("imported", False))
 
     @property
+    def drivers(self) -> tuple[str, ...]:
+        """The load drivers whose files were imported; empty for a campaign of our own."""
+        return tuple(map(str, self.manifest.get("drivers", ())))
+
+    @property
     def variants(self) -> tuple[str, ...]:
         """Every variant that was started, controls first."""
         return self.plan.variants
@@ -85,7 +90,7 @@ def read_campaign(folder: Path) -> CampaignView:
     plan = run.plan()
     manifest = _part(missing, partial(read_shown, run.manifest_file)) or {}
     verdict = _part(missing, partial(_verdict, run)) or {}
-    cells = _part(missing, partial(_cells, run)) or []
+    cells = _part(missing, partial(read_cells, run.cells_file)) or []
     return CampaignView(
         name=folder.resolve().name,
         folder=folder,
@@ -132,13 +137,6 @@ def _void_arms(plan: Plan, verdict: Mapping[str, Any]) -> set[tuple[str, int]]:
         controls = {c for c in plan.controls.values() if {v for v, of in plan.controls.items() if of == c} <= dropped}
         arms |= {(name, int(entry["block"])) for name in (dropped - set(plan.controls.values())) | controls}
     return arms
-
-
-def _cells(run: RunFolder) -> list[Cell]:
-    try:
-        return read_cells(run.cells_file)
-    except OSError as e:
-        raise RecordsError(f"{run.cells_file} could not be read: {e.strerror}") from e
 
 
 def _block_records(run: RunFolder, plan: Plan) -> tuple[Mapping[str, Any], ...]:

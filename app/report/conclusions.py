@@ -52,9 +52,10 @@ def basis(view: CampaignView) -> str:
     """What the verdict rests on: blocks, starts, order, margin and confidence."""
     plan, blocks = view.plan, counted(view.plan.blocks, "block")
     orders = {"mirrored": "in a random order and its mirror", "single": "in orders balanced over the blocks"}
+    order = f"{'twice' if plan.design == 'mirrored' else 'once'}, as imported" if view.imported else orders[plan.design]
     used = f"{view.verdict['blocks_used']} of {blocks} used, {len(view.void_blocks)} void" if view.judged else blocks
     return (
-        f"{used}; each block starts every variant {orders[plan.design]}; margin {100 * plan.delta:g} %; "
+        f"{used}; each block starts every variant {order}; margin {100 * plan.delta:g} %; "
         f"intervals hold for all concurrencies together at {100 * (1 - plan.alpha):g} %."
     )
 
@@ -167,6 +168,11 @@ def foretold(predictions: Iterable[Prediction]) -> str:
     return listed(f"{predicted_range(*p.predicted)} % at C={p.concurrency}" for p in predictions)
 
 
+def unforetold(record: Mapping[str, Any]) -> str:
+    """What stands in place of a prediction where nothing was foretold of the levels measured."""
+    return "none for the concurrencies measured" if record.get("prediction") else "none recorded"
+
+
 def prediction_sentence(prediction: Prediction) -> str:
     """'C=96: predicted +15 to +25 %, found -8.0 to -6.1 %: refuted'."""
     found = f"found {interval(*prediction.found)} %" if prediction.found else "no interval"
@@ -205,7 +211,12 @@ def busy_machine(view: CampaignView) -> str:
 
 
 def conditions(view: CampaignView) -> str:
-    """Engine, host and cards in one line."""
+    """Engine, host and cards in one line; of an import, where it came from."""
+    if view.imported:
+        driver = listed(view.drivers) or "another load driver"
+        simulated = "simulated engine, " if view.simulated else ""
+        unknown = "conditions" if view.simulated else "engine and conditions"
+        return f"{simulated}imported from {driver}, {unknown} not recorded"
     seen = [r.conditions or {} for r in view.starts]
     fields = (("host", "host"), ("cpu", "cpu"), ("gpu.name", "GPU"), ("gpu.driver_version", "driver"))
     found = [

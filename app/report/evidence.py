@@ -21,6 +21,7 @@ COMPILED = (
     ("mma", "tensor-core"),
     ("error", "refused"),
 )
+IMPORTED_UNUSED = ("seed", "window", "time_scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +131,10 @@ def manifest_grid(view: CampaignView) -> Grid:
 
 
 def plan_grid(view: CampaignView) -> Grid:
-    """The plan's rules, flattened."""
-    return Grid("Plan", ("rule", "value"), tuple(_flat(view.plan.to_json())))
+    """The plan's rules, flattened; of an import without those that another driver knew nothing of."""
+    unused = IMPORTED_UNUSED if view.imported else ()
+    kept = {name: value for name, value in view.plan.to_json().items() if name not in unused}
+    return Grid("Plan", ("rule", "value"), tuple(_flat(kept)))
 
 
 def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

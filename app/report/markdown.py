@@ -40,6 +40,7 @@ def _parts(view: CampaignView) -> Iterator[str]:
     yield "\n".join(f"- set aside and measured again: {escaped(line)}" for line in conclusions.redone(view))
     for judged in view.judged:
         yield _variant(view, judged)
+    yield "\n".join(f"- note: {escaped(note)}" for note in view.verdict.get("notes", ()))
     yield "\n".join(f"- {escaped(line)}" for line in conclusions.error_rates(view))
     yield "<details><summary>What this campaign cannot tell</summary>"
     yield "\n".join(f"- {escaped(limit)}" for limit in provenance.limits(view))

@@ -15,15 +15,17 @@ def origin_grid(view: CampaignView) -> Grid:
 
 
 def _origins(view: CampaignView) -> Iterator[tuple[str, str]]:
-    if view.simulated:
+    if view.imported:
+        server = ", from a simulated server" if view.simulated else ""
+        what = "every rate, latency and effect: as another load driver's files and import.csv declare them"
+        yield "imported", f"{what}{server}"
+    elif view.simulated:
         yield (
             "simulated",
             "every rate, latency and effect: the engine behind the router keeps time by a calibration file",
         )
         yield "reported", "what the calibration takes from the reference campaign; the file names each number's source"
         yield "measured", "the client, the router, the clock and the processes: these are real, on this host"
-    elif view.imported:
-        yield "imported", "every rate, latency and effect: as another load driver's files and import.csv declare them"
     else:
         yield "measured", f"every rate, latency and effect, on {_cards(view)}"
     if view.gate:

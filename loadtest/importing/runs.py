@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import InvalidCampaignError, RecordsError
+from app.errors import InvalidCampaignError, RecordsError, UsageError
 from loadtest.cells import Cell
 from loadtest.importing.foreign import ForeignRequest, ForeignRun, read_runs, seconds_in_flight
 from loadtest.judge.power import MIN_BLOCKS
@@ -26,15 +26,20 @@ MIN_REQUEST_LENGTHS = 5.0
 MIN_SHARE_AT_CONCURRENCY = 0.5
 SAME_WORK = 0.005
 MAX_ROWS = 100_000
+UNPROVEN = VariantFacts(stamps=("imported", "not proven"))
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What `judge` takes; the plan's orders are not those of the campaign, which the cells' starts tell."""
+    """What `judge` takes; the plan's orders are not those of the campaign, which the cells' starts tell.
+
+    drivers: the load drivers whose files were read.
+    """
 
     plan: Plan
     cells: tuple[Cell, ...]
     facts: Facts
+    drivers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +55,28 @@ def import_campaign(
 ) -> Imported:
     """Reads import.csv (block, start, variant, file) and the files it names, which may hold several concurrencies each.
 
-    A file alone cannot say which life of the server it measured, so the table must. RecordsError and
-    InvalidCampaignError say what is missing for a verdict.
+    A file alone cannot say which life of the server it measured, so the table must. Rows of variants that are neither
+    judged nor controls are left unread. UsageError names variants without rows; RecordsError and InvalidCampaignError
+    say what is missing for a verdict.
     """
-    entries = _entries(folder)
-    _check_variants(entries, controls)
+    entries = _entries(folder, controls)
     design = _check_blocks(entries, controls)
     lengths = _check_work(entries)
     levels = tuple(sorted({e.run.concurrency for e in entries}))
     blocks = max(e.block for e in entries) + 1
     plan = Plan(0, dict(controls), levels, blocks, design, lengths, delta=delta, alpha=alpha)
-    tools = ", ".join(sorted({e.run.tool for e in entries}))
-    stamps = VariantFacts(stamps=("imported", "not proven"))
+    drivers = tuple(sorted({e.run.tool for e in entries}))
     facts = Facts(
         campaign=folder.name,
         simulated=simulated or any(e.run.simulated for e in entries),
-        variants=dict.fromkeys(plan.variants, stamps),
+        variants=dict.fromkeys(plan.variants, UNPROVEN),
         notes=(
-            f"imported from {tools}: nothing proves which kernel ran, that prompts were the same in both arms or that "
-            "the decode batch was full",
+            f"imported from {', '.join(drivers)}: nothing proves which kernel ran, that prompts were the same in both "
+            "arms or that the decode batch was full",
             "blocks and starts are as declared in import.csv",
         ),
     )
-    return Imported(plan, tuple(foreign_cell(e.run, e.block, e.start, e.variant) for e in entries), facts)
+    return Imported(plan, tuple(foreign_cell(e.run, e.block, e.start, e.variant) for e in entries), facts, drivers)
 
 
 def foreign_cell(run: ForeignRun, block: int, start: int, variant: str) -> Cell:
@@ -114,10 +118,12 @@ def named_variants(folder: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row["variant"] for row in _table_rows(folder / TABLE) if row["variant"]))
 
 
-def _entries(folder: Path) -> list[_Entry]:
+def _entries(folder: Path, controls: Mapping[str, str]) -> list[_Entry]:
     table = folder / TABLE
-    rows = _table_rows(table)
-    return [entry for number, row in enumerate(rows, start=2) for entry in _of_row(folder, table, number, row)]
+    rows = list(enumerate(_table_rows(table), start=2))
+    _check_variants({row["variant"] for _, row in rows}, controls)
+    left_out = {row["variant"] for _, row in rows if row["variant"]} - {*controls, *controls.values()}
+    return [e for n, row in rows if row["variant"] not in left_out for e in _of_row(folder, table, n, row)]
 
 
 def _table_rows(table: Path) -> list[dict[str, str]]:
@@ -152,12 +158,15 @@ def _of_row(folder: Path, table: Path, number: int, row: Mapping[str, str]) -> l
     return [_Entry(block, start, row["variant"], run) for run in read_runs(file)]
 
 
-def _check_variants(entries: list[_Entry], controls: Mapping[str, str]) -> None:
-    found = {e.variant for e in entries}
-    wanted = set(controls) | set(controls.values())
-    if not controls or found != wanted:
-        named, needed = ", ".join(sorted(found)), ", ".join(sorted(wanted)) or "a variant and its control"
-        raise InvalidCampaignError(f"{TABLE} names {named}; the comparison needs exactly {needed}")
+def _check_variants(found: set[str], controls: Mapping[str, str]) -> None:
+    for variant, control in controls.items():
+        for name, word in ((variant, ""), (control, f", the control of {variant}")):
+            if name not in found:
+                named = ", ".join(sorted(filter(None, found))) or "no variant"
+                raise UsageError(
+                    f"{TABLE} has no rows of {name}{word}; it names {named}: add them, or narrow what is judged with "
+                    "--variants"
+                )
 
 
 def _check_blocks(entries: list[_Entry], controls: Mapping[str, str]) -> Design:

@@ -93,6 +93,6 @@ def test_a_table_that_names_a_file_outside_its_folder_is_refused(tmp_path: Path,
     shutil.copy(REAL / "aiperf-0.13.0.jsonl", tmp_path / "secret.jsonl")
     (inside / "link.jsonl").symlink_to(tmp_path / "secret.jsonl")
     named = str(tmp_path / file[1:]) if file.startswith("/") else file
-    (inside / "import.csv").write_text(f"block,start,variant,file\n0,0,v1,{named}\n")
+    (inside / "import.csv").write_text(f"block,start,variant,file\n0,0,v1,{named}\n0,1,pinned,{named}\n")
     with pytest.raises(RecordsError, match=r"import.csv:2: .* leads out of"):
         import_campaign(inside, {"v1": "pinned"})

@@ -33,6 +33,28 @@ def test_void_reasons_that_differ_in_numbers_alone_are_said_once(
     assert conclusions.void_blocks(with_void(view, *reasons)) == (said,)
 
 
+@pytest.mark.parametrize(
+    ("simulated", "said"),
+    [
+        (False, "imported from aiperf, engine and conditions not recorded"),
+        (True, "simulated engine, imported from aiperf, conditions not recorded"),
+    ],
+)
+def test_an_import_claims_no_more_of_its_engine_than_its_files_tell(
+    view: CampaignView, simulated: bool, said: str
+) -> None:
+    manifest = {"imported": True, "drivers": ["aiperf"], "simulated": simulated}
+    assert conclusions.conditions(replace(view, manifest=manifest)) == said
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [({"prediction": {"64": [1, 2]}}, "none for the concurrencies measured"), ({}, "none recorded")],
+)
+def test_a_prediction_for_other_concurrencies_is_not_called_missing(record: dict[str, object], said: str) -> None:
+    assert conclusions.unforetold(record) == said
+
+
 def test_variants_with_one_decision_share_a_sentence(view: CampaignView) -> None:
     both = replace(view, judged=tuple(replace(j, decision="undecided") for j in view.judged))
     assert conclusions.headline(both) == "v1 and v2 are undecided"
