@@ -15,15 +15,16 @@ MOST_NAMED = 3
 
 
 def require_conformance(folder: RunFolder, check: Callable[[], Sequence[Check]] = check_conformance) -> None:
-    """Plays all shapes to the client and keeps conformance.json; LoadError names what it takes for something else."""
+    """Plays all shapes to the client and keeps conformance.json; LoadError names what it fails."""
     checks = check()
     wrong = [c for c in checks if not c.ok]
     write_json(folder.path / "conformance.json", _record(checks, wrong))
     if wrong:
         named = "; ".join(_said(c) for c in wrong[:MOST_NAMED])
         raise LoadError(
-            f"the load client misreads {len(wrong)} of {len(checks)} stream shapes ({named}); nothing is measured with "
-            f"it: once the machine is less busy go on with --resume, or see `./lab test --select conformance`"
+            f"the load client fails {len(wrong)} of {len(checks)} stream shapes ({named}); nothing is measured with "
+            f"it: once the machine is less busy go on with `{folder.resume_command}`, or see "
+            f"`./lab test --select conformance`"
         )
 
 
@@ -32,5 +33,6 @@ def _record(checks: Sequence[Check], wrong: Sequence[Check]) -> dict[str, Any]:
 
 
 def _said(check: Check) -> str:
-    faults = ", ".join((f"taken for {check.found or 'sound'!r}", *check.faults))
-    return f"{check.shape} on {check.api}: {faults}"
+    misread = check.found != check.expected
+    taken = f"taken for {check.found or 'sound'!r} in place of {check.expected or 'sound'!r}"
+    return f"{check.shape} on {check.api}: {', '.join((*([taken] if misread else []), *check.faults))}"

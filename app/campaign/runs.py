@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import InvalidCampaignError, UsageError
-from app.records import read_json, read_record, write_json
+from app.records import held, read_json, read_record, write_json
 from loadtest.plan import Plan, Start
 
 RUNS = Path("runs")
@@ -24,6 +24,11 @@ class RunFolder:
     """Paths of one campaign; nothing outside `path` is named by any record, so the folder can be moved."""
 
     path: Path
+
+    @property
+    def resume_command(self) -> str:
+        """The command line that goes on with this campaign."""
+        return f"./lab compare --resume {self.path.name}"
 
     @property
     def plan_file(self) -> Path:
@@ -120,6 +125,13 @@ def new_run(name: str | None = None, runs: Path = RUNS) -> RunFolder:
     if folder.plan_file.exists():
         raise UsageError(f"{folder.path} already holds a campaign; add --resume {name} to go on with it")
     return folder
+
+
+def measured_now(runs: Path = RUNS) -> list[str]:
+    """Names of the campaigns in the folder that a lab holds at this moment."""
+    return [
+        lock.parent.name for lock in sorted(runs.glob("*/.lock")) if not lock.parent.is_symlink() and held(lock.parent)
+    ]
 
 
 def open_run(name: str = "latest", runs: Path = RUNS) -> RunFolder:

@@ -80,7 +80,7 @@ def _conformance(view: CampaignView) -> tuple[tuple[str, str, str, str], ...]:
         return ()
     found = read_json(path)
     where = f"before the first start, {found['shapes']} shapes played"
-    return (("stream shapes misread by the client", str(found["shapes"] - found["ok"]), "0", where),)
+    return (("stream shapes that the client failed", str(found["shapes"] - found["ok"]), "0", where),)
 
 
 def _guards(record: StartRecord) -> Iterator[tuple[str, float]]:

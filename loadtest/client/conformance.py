@@ -113,14 +113,19 @@ def _faults(row: Row, truth: Mapping[str, Any] | None) -> list[str]:
     late = [(a - s) / 1e6 for a, s in zip(row.arrivals_ns, left, strict=True)]
     faults = []
     if late and min(late) < 0:
-        faults.append(f"an event stamped {-min(late):.1f} ms before it was sent")
+        faults.append(f"an event stamped {told_ms(-min(late))} before it was sent")
     if late and max(late) > MAX_LATE_MS:
-        faults.append(f"an event stamped {max(late):.1f} ms after it was sent")
+        faults.append(f"an event stamped {told_ms(max(late))} after it was sent")
     if not row.error_kind and sum(row.event_tokens) != sum(tokens):
         faults.append(f"{sum(row.event_tokens)} tokens counted, {sum(tokens)} sent")
     if row.token_source == "usage" and not row.error_kind and list(row.event_tokens) != tokens:
         faults.append(f"tokens by event {list(row.event_tokens)}, sent {tokens}")
     return faults
+
+
+def told_ms(ms: float) -> str:
+    """Milliseconds for people; in microseconds where they would read 0."""
+    return f"{ms:.1f} ms" if ms >= 1 else f"{1000 * ms:.3g} us"
 
 
 def _truth(url: str) -> list[dict[str, Any]]:

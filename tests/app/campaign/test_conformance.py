@@ -19,7 +19,15 @@ def test_a_client_that_reads_every_shape_is_trusted_and_the_record_kept(tmp_path
     assert read_json(tmp_path / "conformance.json") == {"shapes": 2, "ok": 2, "wrong": []}
 
 
-def test_a_client_that_misreads_a_shape_measures_nothing(tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match=r"misreads 1 of 2 stream shapes \(error_event on chat"):
-        require_conformance(RunFolder(tmp_path), lambda: [SOUND, DEAF])
-    assert read_json(tmp_path / "conformance.json")["ok"] == 1
+def test_a_client_that_misreads_a_shape_measures_nothing_and_is_told_how_to_go_on(tmp_path: Path) -> None:
+    with pytest.raises(LoadError, match=r"fails 1 of 2 stream shapes") as failed:
+        require_conformance(RunFolder(tmp_path / "a-b"), lambda: [SOUND, DEAF])
+    assert "error_event on chat: taken for 'sound' in place of 'stream_error'" in str(failed.value)
+    assert "`./lab compare --resume a-b`" in str(failed.value)
+    assert read_json(tmp_path / "a-b" / "conformance.json")["ok"] == 1
+
+
+def test_a_shape_that_is_read_right_but_stamped_wrong_is_not_said_to_be_misread(tmp_path: Path) -> None:
+    early = Check("plain", "chat", "", "", ("an event stamped 12 us before it was sent",))
+    with pytest.raises(LoadError, match=r"\(plain on chat: an event stamped 12 us before it was sent\)"):
+        require_conformance(RunFolder(tmp_path), lambda: [early])

@@ -67,6 +67,6 @@ def test_the_report_sets_the_kernels_own_change_beside_the_effect(sampled: Path)
     assert "a &lt;b&gt;profile&lt;/b&gt;" in page
 
 
-def test_the_report_says_how_many_stream_shapes_the_client_misread(sampled: Path) -> None:
+def test_the_report_says_how_many_stream_shapes_the_client_failed(sampled: Path) -> None:
     write_json(sampled / "conformance.json", {"shapes": 84, "ok": 84, "wrong": []})
-    assert "stream shapes misread by the client" in write_reports(sampled).html.read_text()
+    assert "stream shapes that the client failed" in write_reports(sampled).html.read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.engine.sim.shapes import BUILTIN
-from loadtest.client.conformance import SHAPES, Check, check_client
+from loadtest.client.conformance import SHAPES, Check, check_client, told_ms
 from loadtest.client.reply import has_text
 
 
@@ -18,6 +18,13 @@ def checks(mock_url: str) -> dict[tuple[str, str], Check]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_client_takes_each_shape_for_what_it_is(checks: dict[tuple[str, str], Check], shape: str, api: str) -> None:
     assert checks[shape, api].ok, checks[shape, api]
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"), [(0.012, "12 us"), (0.0004, "0.4 us"), (0.9994, "999 us"), (1.0, "1.0 ms"), (512.34, "512.3 ms")]
+)
+def test_a_small_lateness_is_told_in_microseconds(ms: float, told: str) -> None:
+    assert told_ms(ms) == told
 
 
 def test_suite_covers_every_shape_of_the_mock() -> None:
