@@ -80,7 +80,8 @@ def lab_task(body: Callable[..., int | None]) -> Task[Any]:
         except errors.LabError as e:
             raise Exit(f"lab: {e}", next((c for kind, c in ERROR_CODES if isinstance(e, kind)), 2)) from e
         except KeyboardInterrupt as e:
-            raise Exit("lab: interrupted; what was finished is kept", INTERRUPTED) from e
+            # A campaign says by which command it goes on.
+            raise Exit("; ".join(("lab: interrupted; what was finished is kept", *e.args)), INTERRUPTED) from e
         if code:
             raise Exit(code=code)
 

@@ -18,10 +18,11 @@ from app.engine.proof import Proof, check_proof
 from app.errors import InvalidCampaignError, LoadError, NotReadyError, RecordsError
 from app.kernel.placed import PlacedKernel
 from app.progress import Progress
-from app.records import owned, read_json, write_json
+from app.records import read_json, write_json
 from app.stack import InspectableStack, Stack
 from app.stack.watch import Watch
 from loadtest.cells import Cell, read_cells, void_cells, write_cells
+from loadtest.measure.reconcile import LATE, SATURATED
 from loadtest.plan import Plan, Start
 
 MAX_ATTEMPTS = 3
@@ -34,7 +35,8 @@ class Campaign:
     """A plan with what it needs to run: the stack, each variant's placed kernel, and the folder that keeps the rows.
 
     variants records hypothesis, prediction and status as they stood when the campaign began. pause is asked before each
-    block and ends the sitting when true; the campaign goes on in another.
+    block and ends the sitting when true; the campaign goes on in another. advice is said after a block that a busy
+    machine voided.
     """
 
     plan: Plan
@@ -45,6 +47,7 @@ class Campaign:
     variants: Mapping[str, Any] = field(default_factory=dict)
     load: Load = run_load
     pause: Callable[[], bool] = lambda: False
+    advice: str = ""
 
     def manifest(self) -> dict[str, Any]:
         """Campaign-level facts; a folder measured under another manifest is never continued."""
@@ -65,23 +68,23 @@ def run(campaign: Campaign) -> list[Cell]:
     """Measures every block that is not finished yet and returns the cells of all that are.
 
     A block that a service, the load or the records spoiled is set aside and done again, at most twice; ProofError and
-    NotReadyError at the first start end the campaign. What was finished stays, whatever happens.
+    NotReadyError at the first start end the campaign. What was finished stays, whatever happens. The caller owns the
+    folder.
     """
     folder = campaign.folder
-    with owned(folder.path):
-        folder.keep_plan(campaign.plan)
-        folder.keep_manifest(campaign.manifest())
-        try:
-            for block in range(campaign.plan.blocks):
-                if (why := unsettled(folder.block_record(block))) is not None:
-                    if campaign.pause():
-                        break
-                    folder.set_aside(block, why)
-                    _measure_block(campaign, block)
-        finally:
-            campaign.stack.down()
-        cells = list(finished_cells(folder, campaign.plan))
-        write_cells(folder.cells_file, cells)
+    folder.keep_plan(campaign.plan)
+    folder.keep_manifest(campaign.manifest())
+    try:
+        for block in range(campaign.plan.blocks):
+            if (why := unsettled(folder.block_record(block))) is not None:
+                if campaign.pause():
+                    break
+                folder.set_aside(block, why)
+                _measure_block(campaign, block)
+    finally:
+        campaign.stack.down()
+    cells = list(finished_cells(folder, campaign.plan))
+    write_cells(folder.cells_file, cells)
     return cells
 
 
@@ -115,9 +118,14 @@ def _measure_block(campaign: Campaign, block: int) -> None:
         last = attempt == MAX_ATTEMPTS
         record = {"schema": BLOCK_SCHEMA, "block": block, "attempt": attempt, "void": reasons, "finished_at": _now()}
         write_json(campaign.folder.block(block) / "block.json", record)
-        if not reasons or last:
+        if not reasons:
             return
-        campaign.progress.say(f"block {block + 1} is void ({'; '.join(reasons[:2])}); doing it again")
+        then = f"it stays so after {attempt} attempts" if last else "doing it again"
+        campaign.progress.say(f"block {block + 1} is void ({'; '.join(reasons[:2])}); {then}")
+        if campaign.advice and any(LATE in reason or SATURATED in reason for reason in reasons):
+            campaign.progress.say(campaign.advice)
+        if last:
+            return
         campaign.folder.set_aside(block, "void")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from app.campaign import blocks as campaigns
 from app.campaign.conformance import require_conformance
 from app.campaign.facts import campaign_facts
+from app.campaign.outlook import advice, outlook, resumable
 from app.campaign.runs import RunFolder, new_run, open_run, point_latest
 from app.campaign.runtimes import Setup, make_ready, require_runnable
 from app.errors import InvalidCampaignError, UsageError
@@ -79,7 +80,8 @@ def begin(
         new_run(folder.path.name)
         folder.keep_plan(plan)
         write_json(folder.path / "setup.json", asdict(setup))
-    return _run(folder, setup, progress, pause)
+        with resumable(folder):
+            return _run(folder, setup, progress, pause)
 
 
 def resume(name: str, progress: Progress, pause: Callable[[], bool] = lambda: False) -> Outcome:
@@ -87,7 +89,13 @@ def resume(name: str, progress: Progress, pause: Callable[[], bool] = lambda: Fa
     folder = open_run(name)
     if folder.imported:
         raise UsageError(f"{name} was imported and has nothing to resume; invoke report --id {name} judges it again")
-    return _run(folder, Setup(**read_json(folder.path / "setup.json")), progress, pause)
+    with owned(folder.path), resumable(folder):
+        return _run(folder, setup_in(folder), progress, pause)
+
+
+def setup_in(folder: RunFolder) -> Setup:
+    """What a campaign was begun on."""
+    return Setup(**read_json(folder.path / "setup.json"))
 
 
 def judge_again(folder: RunFolder) -> Verdict:
@@ -142,14 +150,19 @@ def _against(registry: Registry, variants: Sequence[str], control: str) -> dict[
 
 def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[], bool]) -> Outcome:
     plan, registry = folder.plan(), load_variants()
-    if all(campaigns.unsettled(folder.block_record(block)) is None for block in range(plan.blocks)):
+    left = [b for b in range(plan.blocks) if campaigns.unsettled(folder.block_record(b)) is not None]
+    if not left:
         progress.say("every block is measured; judging the rows again")
     else:
+        whole_s = planned_s(plan, START_S if setup.engine == "sim" else REAL_START_S)
+        for line in outlook(folder, plan, len(left), whole_s):
+            progress.say(line)
         progress.step("the load client is played every shape of stream")
         require_conformance(folder)
     kernels, stack = make_ready(setup, plan, registry, folder.path, progress.step)
     records = {v: variant_record(registry.get(v)) for v in plan.variants}
-    campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause))
+    hint = advice(folder, plan, setup)
+    campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause, advice=hint))
     verdict = judge_again(folder)
     write_text(folder.verdict_file, verdict.text())
     point_latest(folder)

@@ -39,10 +39,10 @@ def campaign_containers(
 ) -> Containers:
     """Builds an image for each variant, for prefill, router and load page; nothing is started yet.
 
-    folder: the campaign's, named by a label of its containers. NotReadyError while another campaign runs here.
+    folder: the campaign's, held by this lab; a label of its containers names it. NotReadyError while another runs here.
     """
     settings = settings or settings_here(os.environ)
-    if busy := _measuring(DockerStack(settings, engine, None, project=project)):
+    if busy := _measuring(DockerStack(settings, engine, None, project=project), but=folder):
         raise NotReadyError(f"the campaign in {busy} runs on this Engine; wait for it, or end it and resume it later")
     settings = replace(settings, sim_seed=seed, sim_time_scale=time_scale, campaign=str(folder.resolve()))
     if engine == "sim":
@@ -65,7 +65,8 @@ def end_left_campaign(settings: Deployment, project: str = PROJECT) -> str:
     return ""
 
 
-def _measuring(stack: DockerStack) -> str:
-    """Folder of the campaign whose containers these are, while a lab holds it; empty when none does."""
-    campaigns = {c.campaign for c in stack.containers() if c.campaign}
+def _measuring(stack: DockerStack, but: Path | None = None) -> str:
+    """Folder of the campaign whose containers these are, while a lab holds it and it is not `but`; else empty."""
+    own = str(but.resolve()) if but else ""
+    campaigns = {c.campaign for c in stack.containers()} - {"", own}
     return next((folder for folder in sorted(campaigns) if held(Path(folder))), "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.engine import Engine
@@ -12,6 +12,7 @@ from app.engine.sglang.served import Served, read_served, split_settings
 from app.errors import UsageError
 from app.kernel.placed import PlacedKernel
 from app.kernel.variants import Registry
+from app.settings import settings_here
 from app.stack import Stack
 from loadtest.client.key import key_file
 from loadtest.plan import Plan
@@ -22,7 +23,7 @@ class Setup:
     """Runtime, engine and release; kept in setup.json so that a campaign can be resumed.
 
     calibration is the simulated engine's timing file, None for the shipped one. server: settings of SGLang's servers on
-    the local runtime, by name as `Served` has them.
+    the local runtime, by name as `Served` has them. demo: begun by the demo, whose entry stays with the runs.
     """
 
     runtime: str = "local"
@@ -30,6 +31,7 @@ class Setup:
     release: str = "0.5.17"
     calibration: str | None = None
     server: dict[str, str] = field(default_factory=dict)
+    demo: bool = False
 
     def __post_init__(self) -> None:
         for what, value, known in (
@@ -50,12 +52,14 @@ class Setup:
 def setup_of(runtime: str, engine: str, calibration: str, model: str, server: str) -> Setup:
     """What a campaign runs on, from texts; server: settings of SGLang's own servers as KEY=VALUE,KEY=VALUE."""
     texts = split_settings(server) | ({"model": model} if model else {})
-    release = {"release": texts.pop("release")} if "release" in texts else {}
-    return Setup(runtime=runtime, engine=engine, calibration=calibration or None, server=texts, **release)
+    release = texts.pop("release", "")
+    setup = Setup(runtime=runtime, engine=engine, calibration=calibration or None, server=texts)
+    return replace(setup, release=release) if release else setup
 
 
 def require_runnable(setup: Setup, plan: Plan, registry: Registry) -> None:
-    """Refuses, before anything is made, what could not run: a config without timing, no daemon, no interpreter."""
+    """Refuses, before anything is made, what could not run: too many at once, no timing, no daemon, no interpreter."""
+    _require_room(setup, max(plan.concurrencies))
     if setup.runtime == "docker":
         from app.image.daemon import connect
 
@@ -66,6 +70,30 @@ def require_runnable(setup: Setup, plan: Plan, registry: Registry) -> None:
         find_installation(setup.release)
     else:
         _require_timings(setup, plan, registry)
+
+
+def _require_room(setup: Setup, concurrency: int) -> None:
+    most, of, mend = _most_running(setup)
+    if concurrency > most:
+        raise UsageError(f"concurrency {concurrency} is above {of}, the most that decode serves at once; {mend}")
+
+
+def _most_running(setup: Setup) -> tuple[int, str, str]:
+    """The largest decode batch, its name with its value, and how to have a larger one."""
+    if setup.runtime == "docker":
+        most = settings_here(os.environ).max_running_requests
+        return most, f"MAX_RUNNING_REQUESTS={most}", "raise it in .env or leave that level out"
+    if setup.engine == "sglang":
+        most = setup.served().max_running
+        return (
+            most,
+            f"max_running={most}",
+            "raise it in --server, with graph_batches that end at it, or leave that level out",
+        )
+    from app.engine.sim.options import Options
+
+    most = Options("decode").max_running_requests
+    return most, f"the simulated engine's limit of {most}", "leave that level out"
 
 
 def _require_timings(setup: Setup, plan: Plan, registry: Registry) -> None:

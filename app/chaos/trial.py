@@ -23,7 +23,7 @@ from app.kernel.placing import place_kernels
 from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
 from app.progress import Progress
-from app.records import read_json
+from app.records import owned, read_json
 from app.stack import Stack
 from app.stack.local import LocalStack
 from app.stack.process import wait_until
@@ -98,7 +98,8 @@ class Trial:
     def _to_the_end(self, plan: Plan, kernels: dict[str, PlacedKernel], stage: Stage, progress: Progress) -> bool:
         for _ in range(RESUMES):
             try:
-                campaigns.run(campaigns.Campaign(plan, kernels, self.folder, stage, progress, {}, stage.load))
+                with owned(self.folder.path):
+                    campaigns.run(campaigns.Campaign(plan, kernels, self.folder, stage, progress, {}, stage.load))
                 return True
             except LabError as e:
                 self.errors.append(f"{type(e).__name__}: {e}")

@@ -39,9 +39,8 @@ def show_demo(seed: str, quiet: bool) -> list[str]:
     """
     plan = demo.demo_plan(arguments.integer(seed, "seed"))
     with _progress(plan, quiet) as progress:
-        outcome = compare.begin(plan, Setup(), None, progress)
-    # The demo is no experiment of the repository's: its entry stays with the runs.
-    record_campaign(outcome.folder.path, RUNS / LEDGER)
+        outcome = compare.begin(plan, Setup(demo=True), None, progress)
+    _enter(outcome.folder)
     show_campaign_folder(outcome.folder)
     print(compare.full_campaign_note())
     found = decisions(outcome)
@@ -106,7 +105,7 @@ def compare_from_options(
         setup = setup_of(runtime, engine, calibration, model, server)
         with _progress(plan, quiet) as progress:
             outcome = compare.begin(plan, setup, id or None, progress)
-    record_campaign(outcome.folder.path)
+    _enter(outcome.folder)
     show_campaign_folder(outcome.folder)
     return outcome
 
@@ -173,6 +172,11 @@ def show_campaign_folder(folder: RunFolder, slope: tuple[int, ...] | None = None
     reports = write_reports(folder.path, slope)
     print_campaign(reports.view, question=slope)
     print(f"report: {reports.html}")
+
+
+def _enter(folder: RunFolder) -> None:
+    # A demo is no experiment of the repository's, whatever command ended it: its entry stays with the runs.
+    record_campaign(folder.path, RUNS / LEDGER if compare.setup_in(folder).demo else LEDGER)
 
 
 def _progress(plan: Plan, quiet: bool) -> Progress:

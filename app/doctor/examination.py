@@ -50,6 +50,7 @@ CHECKS = (
     Check("memory", resources.memory),
     Check("cpus", resources.processors),
     Check("load", resources.load),
+    Check("labs", resources.labs),
     Check("open files", resources.open_files),
     Check("docker", containers.daemon, runtime="docker"),
     Check("compose", containers.compose, runtime="docker"),

@@ -6,6 +6,7 @@ import os
 import re
 import resource
 
+from app.campaign.runs import measured_now
 from app.doctor.finding import Finding, fail, ok, skipped, warn
 from app.doctor.host import GIB, Host
 
@@ -100,6 +101,13 @@ def load(host: Host) -> Finding:
     if average > IDLE_SHARE * have:
         return warn(found, "end other work, and run one campaign at a time: a late client voids its blocks")
     return ok(found)
+
+
+def labs(host: Host) -> Finding:
+    """Whether another lab of this checkout measures: two at once make each other's clients late."""
+    if busy := measured_now(host.runs):
+        return warn(f"a lab measures {', '.join(busy)} now", "wait for it: two at once void each other's blocks")
+    return ok("no other lab measures here")
 
 
 def cpus(host: Host) -> float:

@@ -29,6 +29,8 @@ MAX_JOINING_SHARE = 0.05
 # A stream that stands still takes its slot's tokens with it, and no counter of the server's tells.
 MAX_SILENT_SHARE = 0.25
 QUARTERS = 4
+# What a machine busy with other work makes of the client.
+LATE, SATURATED = "client late", "client saturated"
 
 
 def check_rows(
@@ -63,9 +65,9 @@ def check_guards(guard: Mapping[str, Any], plan: Plan) -> list[str]:
         return ["no record of the client's own lag"]
     reasons = []
     if lag > plan.window.max_loop_lag_ms:
-        reasons.append(f"client late, loop lag p99 {lag:.1f} ms (limit {plan.window.max_loop_lag_ms:g})")
+        reasons.append(f"{LATE}, loop lag p99 {lag:.1f} ms (limit {plan.window.max_loop_lag_ms:g})")
     if cpu is not None and cpu > MAX_CPU_SHARE:
-        reasons.append(f"client saturated, {cpu:.0%} of a core (limit {MAX_CPU_SHARE:.0%})")
+        reasons.append(f"{SATURATED}, {cpu:.0%} of a core (limit {MAX_CPU_SHARE:.0%})")
     return reasons
 
 

@@ -77,6 +77,17 @@ def test_a_void_block_is_done_again_whole_and_its_first_attempt_is_kept(campaign
     assert "client lag" in campaign.folder.void_attempts()[0]["void"][0]
 
 
+@pytest.mark.parametrize(
+    ("reason", "said"), [("client late, loop lag p99 30.0 ms", True), ("a queue at decode", False)]
+)
+def test_what_to_do_is_said_of_a_block_that_a_busy_machine_voided(
+    campaign: Campaign, load: FakeLoad, capsys: pytest.CaptureFixture[str], reason: str, said: bool
+) -> None:
+    load.faults[2] = reason
+    run(replace(campaign, progress=Progress(8, quiet=True), advice="end other work"))
+    assert ("end other work" in capsys.readouterr().err) == said
+
+
 def test_a_service_that_dies_in_a_block_voids_the_block_and_the_campaign_goes_on(
     campaign: Campaign, load: FakeLoad, stack: FakeStack
 ) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from app.campaign import compare
 from app.campaign.compare import begin, judge_again
-from app.campaign.runs import RunFolder, new_run, open_run, point_latest
+from app.campaign.runs import RunFolder, measured_now, new_run, open_run, point_latest
 from app.campaign.runtimes import Setup
 from app.errors import InvalidCampaignError, RecordsError, UsageError
 from app.progress import Progress
@@ -106,3 +107,25 @@ def test_a_lab_that_finds_the_folder_taken_writes_nothing_into_it(
     with owned(Path("runs/a")), pytest.raises(UsageError, match="in use by another lab"):
         begin(PLAN, Setup(), "a", Progress(1, quiet=True))
     assert [p.name for p in Path("runs/a").iterdir()] == [".lock"]
+
+
+def test_a_campaign_in_use_is_not_resumed_and_its_client_not_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    new_run("a").keep_plan(PLAN)
+    monkeypatch.setattr(compare, "require_conformance", lambda _: pytest.fail("checked before the lock was held"))
+    with owned(Path("runs/a")), pytest.raises(UsageError, match="in use by another lab"):
+        compare.resume("a", Progress(1, quiet=True))
+
+
+def test_an_interrupted_campaign_says_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: RunFolder) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(compare, "require_conformance", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"go on with `\./lab compare --resume a`"):
+        begin(PLAN, Setup(demo=True), "a", Progress(1, quiet=True))
+    assert compare.setup_in(open_run("a")).demo
+    assert measured_now() == []

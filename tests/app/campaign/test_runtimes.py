@@ -42,6 +42,20 @@ def test_a_config_without_a_timing_is_refused_before_anything_starts() -> None:
     require_runnable(Setup(), plan(), registry)
 
 
+@pytest.mark.parametrize(
+    ("setup", "limit"),
+    [
+        (Setup(), "the simulated engine's limit of 256"),
+        (Setup("docker"), "MAX_RUNNING_REQUESTS=128"),
+        (Setup("docker", "sglang"), "MAX_RUNNING_REQUESTS=128"),
+        (Setup("local", "sglang"), "max_running=96"),
+    ],
+)
+def test_more_at_once_than_decode_serves_is_refused_with_both_numbers(setup: Setup, limit: str) -> None:
+    with pytest.raises(UsageError, match=f"concurrency 500 is above {limit}"):
+        require_runnable(setup, replace(plan(), concurrencies=(1, 500)), load_variants())
+
+
 def test_sglang_that_is_not_there_is_missed_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SGLANG_PYTHON", "/nowhere/python")
     with pytest.raises(NotReadyError):

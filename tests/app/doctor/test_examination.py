@@ -33,6 +33,7 @@ def test_what_the_simulated_engine_on_processes_needs_asks_no_other_program(tmp_
         "memory",
         "cpus",
         "load",
+        "labs",
         "open files",
     }
 

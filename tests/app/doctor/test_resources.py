@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app.doctor.resources import cpus, load, memory, open_files, processors, runs_disk, shared_memory, size_bytes
+from app.doctor.resources import cpus, labs, load, memory, open_files, processors, runs_disk, shared_memory, size_bytes
+from app.records import owned
 from tests.app.doctor.machine import machine, put
 
 GIB_IN_KB = 1024**2
@@ -60,6 +61,14 @@ def test_open_files_suffice_for_client_and_containers(
 def test_other_work_on_the_cpus_is_warned_of(tmp_path: Path, average: str, status: str) -> None:
     put(tmp_path, "proc/loadavg", f"{average} 1.0 1.0 1/2 3\n" if average else "")
     assert load(machine(tmp_path)).status == status
+
+
+def test_a_lab_at_work_is_warned_of_by_its_campaign(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    assert labs(host).status == "ok"
+    with owned(host.runs / "a"):
+        assert (labs(host).status, labs(host).found) == ("warn", "a lab measures a now")
+    assert labs(host).status == "ok"
 
 
 @pytest.mark.parametrize(("engine", "gib", "status"), [("sim", 1, "warn"), ("sim", 8, "ok"), ("sglang", 8, "warn")])

@@ -1,0 +1,46 @@
+"""What a sitting says of itself: before its first start, and of blocks that a busy machine voids."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from app.campaign.runs import RunFolder, measured_now
+from app.campaign.runtimes import Setup
+from app.progress import spoken
+from loadtest.judge.power import MIN_BLOCKS
+from loadtest.plan import Plan
+
+
+def outlook(folder: RunFolder, plan: Plan, blocks: int, whole_s: float) -> Iterator[str]:
+    """Lines to know before the first start: other labs at work, a pilot's limits, how long it takes.
+
+    blocks: how many are still to be measured. whole_s: planned wall seconds of the whole campaign.
+    """
+    for other in measured_now(folder.path.parent):
+        if other != folder.path.name:
+            yield f"another lab measures {other} on this machine: two at once void each other's blocks; wait for it"
+    if plan.blocks < MIN_BLOCKS:
+        yield (
+            f"{plan.blocks} blocks are a pilot without a verdict, which takes {MIN_BLOCKS} or more; afterwards "
+            f"`./lab plan --campaign {folder.path.name}` says how many an effect takes"
+        )
+    left = spoken(whole_s * blocks / plan.blocks)
+    yield f"{len(plan.starts(0)) * blocks} starts in {blocks} blocks take at least {left} by plan"
+
+
+def advice(folder: RunFolder, plan: Plan, setup: Setup) -> str:
+    """What to do about blocks that a busy machine voids."""
+    said = f"the machine is busy: end other work, or interrupt and go on later with `{folder.resume_command}`"
+    # The demo has no such option.
+    slower = plan.time_scale > 1 and not setup.demo
+    return f"{said}; a campaign with a --time-scale under {plan.time_scale:g} asks less of it" if slower else said
+
+
+@contextlib.contextmanager
+def resumable(folder: RunFolder) -> Iterator[None]:
+    """An interruption of what runs inside says by which command it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt as e:
+        raise KeyboardInterrupt(f"go on with `{folder.resume_command}`") from e
