@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ NOPE_DIM = 448
 ROPE_DIM = 64
 MAX_HEADS = 128
 MAX_BLOCK_H = 32
+# FlashMLA has forms for 64 and 128 heads, so SGLang fills a rank's query up to them before any kernel of the attention.
+PADDED_HEADS = 64
 
 # DeepSeek-V4-Flash as its config.json has it, and as the reference campaign served it.
 DEEPSEEK_V4_FLASH: Mapping[str, Any] = {
@@ -71,6 +73,15 @@ class Geometry:
         """Heads one program of a head-blocked kernel covers: min(32, local heads), a power of two as tiles must be."""
         return min(MAX_BLOCK_H, 1 << (self.local_heads - 1).bit_length())
 
+    def padded(self) -> Geometry:
+        """What decode is launched with: under TP SGLang fills a rank's heads up to 64, or to all of them.
+
+        Source: models/deepseek_v4.py of SGLang 0.5.17, for every batch; 0.5.23 up to 64 rows where Triton is selected.
+        """
+        if self.tp == 1:
+            return self
+        return replace(self, heads=PADDED_HEADS if self.local_heads <= PADDED_HEADS else self.heads, tp=1)
+
     def names(self) -> dict[str, int]:
         """The values a signature file may refer to by name."""
         return {
@@ -84,7 +95,13 @@ class Geometry:
         }
 
     def __str__(self) -> str:
-        return f"{self.heads} heads / TP {self.tp} = {self.local_heads} local heads, block_h {self.block_h}"
+        own = f"{self.heads} heads / TP {self.tp} = {self.local_heads} local heads, block_h {self.block_h}"
+        there = self.padded()
+        if there.local_heads == self.local_heads:
+            return own
+        split, rest = divmod(self.heads, there.local_heads)
+        how = "" if rest else f": see --tp {split}"
+        return f"{own} (SGLang launches decode for {there.local_heads}, block_h {there.block_h}{how})"
 
 
 def geometry_of(config: Mapping[str, Any], tp: int = DEFAULT_TP, page_size: int = DEFAULT_PAGE_SIZE) -> Geometry:

@@ -16,14 +16,14 @@ from typing import Any
 from app.environment import ROOT
 from app.errors import GateError
 from app.kernel.launched import read_launched
-from kernels.geometry import DEEPSEEK_V4_FLASH, Geometry, default_geometry, geometry_of
+from kernels.geometry import Geometry, default_geometry
 
 # What a launch and a profiler read; the intermediate forms are ten times as large and read by nobody.
 KEPT = (".cubin", ".json", ".ptx")
 # Bytes by path inside Triton's cache folder.
 Prebuilt = Mapping[str, bytes]
-# SGLang pads a rank's heads to 64 for decode and, from 0.5.23 on, not for prefill: an image is for both.
-SERVED = (default_geometry(), geometry_of(DEEPSEEK_V4_FLASH, 1))
+# SGLang fills a rank's heads up for decode and, from 0.5.23 on, not for prefill: an image is for both.
+SERVED = (default_geometry(), default_geometry().padded())
 MOST_PROCESSES = 8
 TIMEOUT_S = 600
 # What can change a key or an import: the server's, not the caller's, has to hold.

@@ -17,15 +17,13 @@ from app.gate.report import GateReport
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import fetch_base
 from app.kernel.variants import ROOT, load_variants
+from kernels.geometry import PADDED_HEADS
 from kernels.resources import Resources
 from kernels.signature import Signature, load_signature
 from kernels.trace import Device, LaunchGroup, TraceError, read_device, read_launches
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-
-PADDED_HEADS = 64
 
 
 @dataclass(frozen=True, slots=True)

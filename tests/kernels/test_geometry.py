@@ -24,6 +24,20 @@ def test_block_h_is_at_most_32_and_a_power_of_two(heads: int, tp: int, local: in
     assert (geometry.local_heads, geometry.block_h) == (local, block_h)
 
 
+@pytest.mark.parametrize(
+    ("heads", "tp", "launched", "block_h"), [(64, 1, 64, 32), (64, 4, 64, 32), (16, 1, 16, 16), (128, 4, 64, 32)]
+)
+def test_under_tp_a_rank_is_filled_up_as_sglang_does(heads: int, tp: int, launched: int, block_h: int) -> None:
+    there = Geometry(heads, tp).padded()
+    assert (there.local_heads, there.block_h, there.padded()) == (launched, block_h, there)
+
+
+def test_a_rank_that_is_filled_up_says_so_and_how_to_see_it() -> None:
+    assert str(default_geometry()).endswith("(SGLang launches decode for 64, block_h 32: see --tp 1)")
+    assert str(Geometry(96, 8)).endswith("(SGLang launches decode for 64, block_h 32)")
+    assert "SGLang" not in str(Geometry(64, 1))
+
+
 @pytest.mark.parametrize(("heads", "tp"), [(64, 3), (64, 128), (64, 0), (0, 1), (256, 1)])
 def test_heads_that_cannot_be_split_or_held_are_refused(heads: int, tp: int) -> None:
     with pytest.raises(GeometryError):

@@ -25,8 +25,6 @@ from app.records import read_json, write_json
 from kernels.geometry import Geometry, read_geometry
 
 INDEX = "index.json"
-# SGLang's FlashMLA has a form for 64 heads, so a rank that has fewer is padded to it; some calls are not.
-PADDED_HEADS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +97,7 @@ def launched_geometries(model: Path, tp: int) -> tuple[Geometry, ...]:
     """
     try:
         own = read_geometry(model, tp)
-        if tp == 1:
-            return (own,)
-        padded = PADDED_HEADS if own.local_heads <= PADDED_HEADS else own.heads
-        return tuple(dict.fromkeys((replace(own, heads=padded, tp=1), replace(own, heads=own.local_heads, tp=1))))
+        return tuple(dict.fromkeys((own.padded(), replace(own, heads=own.local_heads, tp=1))))
     except ValueError as e:
         raise UsageError(f"nothing can be compiled ahead for {model}: {e}; set prebuilt=false") from e
 

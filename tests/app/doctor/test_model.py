@@ -59,7 +59,8 @@ def test_no_folder_is_told_with_its_setting(tmp_path: Path) -> None:
 def test_heads_and_tp_give_the_block_of_heads(tmp_path: Path, model: Path) -> None:
     found = geometry(machine(tmp_path, model_path=str(model), prefill_tp=2, decode_first_gpu=2))
     assert found.found == (
-        "decode 64 heads / TP 4 = 16 local heads, block_h 16; prefill 64 heads / TP 2 = 32 local heads, block_h 32"
+        "decode 64 heads / TP 4 = 16 local heads, block_h 16 (SGLang launches decode for 64, block_h 32: see --tp 1); "
+        "prefill 64 heads / TP 2 = 32 local heads, block_h 32 (SGLang launches decode for 64, block_h 32: see --tp 1)"
     )
 
 
