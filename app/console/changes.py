@@ -63,7 +63,8 @@ def from_pristine(variant: Variant, release: str, whole: bool = False) -> str:
     if whole or _has_kernel(base, variant):
         return f"{head}{', a changed copy' if patched.diff else ', an equal copy'}\n{patched.diff}"
     inside = "in which it changes:" if patched.edits else "as that file stands"
-    return f"{head},\n# a kernel of its own (--against pristine: {lay_out(base)}), {inside}\n{patched.edits}"
+    own = f"# SGLang's file, {lay_out(base)}, has no such kernel; --against pristine shows the whole difference"
+    return f"{head}, {inside}\n{own}\n{patched.edits}"
 
 
 def from_control(variant: Variant, registry: Registry, release: str) -> str:
