@@ -32,6 +32,18 @@ def flags(release: str) -> dict[str, Flag]:
     return found | {"--config": Flag("str", ())}
 
 
+@lru_cache
+def client_source(release: str) -> str:
+    """The source of the wheel's bench client."""
+    with zipfile.ZipFile(fetch_wheel(pinned(release), default_cache())) as wheel:
+        return wheel.read("sglang/benchmark/serving.py").decode()
+
+
+def client_flags(release: str) -> dict[str, Flag]:
+    """The bench client's flags by name."""
+    return dict(found for node in ast.walk(ast.parse(client_source(release))) for found in _added(node))
+
+
 def values(argv: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Each flag with the words that follow it."""
     starts = [at for at, word in enumerate(argv) if word.startswith("--")]
