@@ -37,7 +37,8 @@ class Lab(Program):
 def main(words: list[str]) -> None:
     """Runs the tasks that the words name; none, or `help`, lists the tasks."""
     asked = ["--list"] if words in ([], ["help"]) else words
-    Lab(name="decode-ab", binary="./lab", binary_names=["lab"]).run(["./lab", *asked])
+    # The completion script calls what is on the path where .venv is active.
+    Lab(name="decode-ab", binary="./lab", binary_names=["invoke", "inv"]).run(["./lab", *asked])
 
 
 if __name__ == "__main__":
