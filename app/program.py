@@ -6,6 +6,7 @@ import difflib
 import re
 import sys
 
+from invoke import __version__
 from invoke.exceptions import ParseError
 from invoke.program import Program
 
@@ -38,7 +39,8 @@ def main(words: list[str]) -> None:
     """Runs the tasks that the words name; none, or `help`, lists the tasks."""
     asked = ["--list"] if words in ([], ["help"]) else words
     # The completion script calls what is on the path where .venv is active.
-    Lab(name="decode-ab", binary="./lab", binary_names=["invoke", "inv"]).run(["./lab", *asked])
+    program = Lab(name="Invoke", binary="./lab", binary_names=["invoke", "inv"], version=__version__)
+    program.run(["./lab", *asked])
 
 
 if __name__ == "__main__":
