@@ -21,9 +21,12 @@ def outlook(folder: RunFolder, plan: Plan, blocks: int, whole_s: float) -> Itera
         if other != folder.path.name:
             yield f"another lab measures {other} on this machine: two at once void each other's blocks; wait for it"
     if plan.blocks < MIN_BLOCKS:
+        # A single design spends one more degree of freedom, on position.
+        noise = plan.blocks > (2 if plan.design == "single" else 1)
+        says = "says how many an effect takes" if noise else "needs 3 blocks of a single design to read noise from"
         yield (
             f"{plan.blocks} blocks are a pilot without a verdict, which takes {MIN_BLOCKS} or more; afterwards "
-            f"`./lab plan --campaign {folder.path.name}` says how many an effect takes"
+            f"`./lab plan --campaign {folder.path.name}` {says}"
         )
     left = spoken(whole_s * blocks / plan.blocks)
     yield f"{len(plan.starts(0)) * blocks} starts in {blocks} blocks take at least {left} by plan"

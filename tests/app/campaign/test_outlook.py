@@ -23,7 +23,12 @@ def test_time_is_told_of_the_blocks_that_are_left(tmp_path: Path) -> None:
 def test_too_few_blocks_are_called_a_pilot_with_the_number_a_verdict_takes(tmp_path: Path) -> None:
     pilot, _ = outlook(RunFolder(tmp_path / "a"), replace(PLAN, blocks=2), 2, 60.0)
     assert pilot.startswith("2 blocks are a pilot without a verdict, which takes 4 or more")
-    assert "`./lab plan --campaign a`" in pilot
+    assert "`./lab plan --campaign a` says how many an effect takes" in pilot
+
+
+def test_a_pilot_too_small_to_plan_from_is_told(tmp_path: Path) -> None:
+    pilot, _ = outlook(RunFolder(tmp_path / "a"), replace(PLAN, blocks=2, design="single"), 2, 60.0)
+    assert "needs 3 blocks of a single design" in pilot
 
 
 def test_another_lab_at_work_is_warned_of_and_the_own_is_not(tmp_path: Path) -> None:
