@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import shlex
@@ -15,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docker import DockerClient
 
 from app.errors import BuildError
 from app.image.build import build_target
-from app.image.daemon import connect
 
 pytestmark = pytest.mark.docker
 BASE = "foreign:latest"
@@ -45,20 +46,16 @@ def small_daemon(small_disk: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     # In a network of its own: a daemon without a bridge removes the one that another daemon uses.
     places = f"--data-root {small_disk}/data --exec-root {folder}/exec --pidfile {folder}/pid"
     command = f"unshare --net dockerd {places} --host unix://{folder}/socket --bridge=none --iptables=false"
-    before = os.environ.get("DOCKER_HOST")
-    os.environ["DOCKER_HOST"] = f"unix://{folder}/socket"
     with (folder / "log").open("wb") as log, subprocess.Popen(shlex.split(command), stdout=log, stderr=log) as daemon:
         try:
             wait_for(folder / "socket")
-            client = connect()
-            client.api.import_image_from_data(foreign_root(), repository=BASE.partition(":")[0], tag="latest")
-            yield client
+            # Not the lab's own client, of which there is one in a process.
+            with contextlib.closing(DockerClient(base_url=f"unix://{folder}/socket")) as client:
+                client.api.import_image_from_data(foreign_root(), repository=BASE.partition(":")[0], tag="latest")
+                yield client
         finally:
             daemon.terminate()
             daemon.wait(timeout=30)
-            os.environ.pop("DOCKER_HOST")
-            if before is not None:
-                os.environ["DOCKER_HOST"] = before
 
 
 def wait_for(path: Path) -> None:
