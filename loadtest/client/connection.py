@@ -133,7 +133,7 @@ class Connection:
     def abort(self, kind: str, error: str) -> None:
         """Ends the exchange under way as a fault, and the connection with it."""
         exchange, self.exchange = self.exchange, None
-        self._close()
+        self.close()
         if exchange is not None:
             exchange.fail(kind, error)
             exchange.ended_ns = time.monotonic_ns()
@@ -184,7 +184,7 @@ class Connection:
             self._owner.finish(exchange)
 
     def _lose(self, error: OSError | None) -> None:
-        self._close()
+        self.close()
         exchange, self.exchange = self.exchange, None
         if exchange is None:
             return
@@ -194,7 +194,8 @@ class Connection:
             exchange.fail("disconnected", f"the connection ended inside the response ({error or 'closed by the peer'})")
         self._owner.finish(exchange)
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Ends the connection; of an exchange under way nothing is said."""
         if self.closed:
             return
         self.closed = True

@@ -132,6 +132,12 @@ class StreamClient:
         except OSError as e:
             on_error(f"{self.host}:{self.port}: {e}")
             return None
+        if (other := self._idle.get(slot)) is not None:
+            # One was opened ahead while the slot's first request brought its own.
+            if other.exchange is not None:
+                connection.close()
+                return other
+            other.close()
         self._idle[slot] = connection
         return connection
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import gevent
 import pytest
@@ -93,6 +94,24 @@ def test_connections_opened_ahead_are_used(mock_url: str, client_of: ClientOf) -
     opened = dict(client._idle)
     run(client, *[exchange(mock_url, slot, tokens=2) for slot in range(4)])
     assert (len(opened), client._idle) == (4, opened)
+
+
+def test_a_slot_keeps_one_connection_when_its_first_request_overtakes_the_opening(
+    mock_url: str, client_of: ClientOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[connection.Connection] = []
+    init = connection.Connection.__init__
+
+    def noted(self: connection.Connection, *arguments: Any) -> None:
+        made.append(self)
+        init(self, *arguments)
+
+    monkeypatch.setattr(connection.Connection, "__init__", noted)
+    client = client_of(mock_url)
+    client.open([0])
+    run(client, exchange(mock_url, tokens=5))
+    gevent.sleep(0.2)
+    assert [one for one in made if not one.closed] == [client._idle[0]]
 
 
 def test_cut_ends_what_is_in_flight(mock_url: str, client_of: ClientOf) -> None:
