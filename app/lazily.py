@@ -18,4 +18,8 @@ def lazily(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+    # As an import would: else the package seems to have no such module.
+    package, _, own = name.rpartition(".")
+    if package:
+        setattr(sys.modules[package], own, module)
     return module
