@@ -94,9 +94,7 @@ def prebuild(
     path: where the file `text` will lie for the server; the entries' debug information holds it, so it is the same in
     every build. Configurations that Triton drops silently leave no entry here either.
     """
-    found = list[Launch]()
-    for launch in (launch for geometry in geometries for launch in launches(text, kernel, arch, geometry)):
-        found += [launch] if launch not in found else []
+    found = launches(text, kernel, arch, geometries)
     with tempfile.TemporaryDirectory() as folder:
         _compile(
             {"text": text, "path": str(path), "first": kernel, "arch": arch}, found, server or Server(), Path(folder)
@@ -121,8 +119,15 @@ def _portable(file: Path) -> bytes:
     return json.dumps({"child_paths": {name: name for name in kept}}).encode()
 
 
-def launches(text: str, kernel: str, arch: int, geometry: Geometry) -> Iterator[Launch]:
-    """Every launch that the signature files and the configurations in the file give, companions' once each."""
+def launches(text: str, kernel: str, arch: int, geometries: Sequence[Geometry]) -> list[Launch]:
+    """Every launch, each once, that the signature files and the configurations in the file give, companions' too."""
+    found = list[Launch]()
+    for launch in (launch for geometry in geometries for launch in _launches(text, kernel, arch, geometry)):
+        found += [launch] if launch not in found else []
+    return found
+
+
+def _launches(text: str, kernel: str, arch: int, geometry: Geometry) -> Iterator[Launch]:
     launched = read_launched(text, kernel, arch, geometry)
     configs = launched.listed + launched.chosen
     for signature, config in [*((launched.signature, config) for config in configs), *launched.companions(configs)]:

@@ -76,13 +76,10 @@ class Prebuilder:
         return Ahead(self._compiler, len(found), seconds, seeded)
 
     def _launches(self, text: str, kernel: str) -> list[Launch]:
-        found = list[Launch]()
         try:
-            for geometry in self._geometries:
-                found += [x for x in launches(text, kernel, self._arch, geometry) if x not in found]
+            return launches(text, kernel, self._arch, self._geometries)
         except ValueError as e:
             raise UsageError(f"{kernel} cannot be compiled ahead: {e}; prebuilt=false leaves it to the server") from e
-        return found
 
     def _kept(self, text: str, found: Sequence[Launch], compiler: Compiler) -> Path:
         how = hashlib.sha256((ROOT / "kernels" / "prebuild.py").read_bytes()).hexdigest()

@@ -94,21 +94,19 @@ class Replay:
                 self._told(folder, RECORD, lambda: self._keep(folder))
                 return forward(*args, **kwargs)
             self._layer = layer
-            with self._noting(rows):
+            with self._noting(folder, rows):
                 return forward(*args, **kwargs)
 
         return watched
 
     @contextmanager
-    def _noting(self, rows: int) -> Iterator[None]:
+    def _noting(self, folder: Path, rows: int) -> Iterator[None]:
         place, name = self._attention()
         module = import_module(place)
         before = getattr(module, name)
 
         def noted(*args: Any, **kwargs: Any) -> Any:
-            key = kind(kwargs)
-            if key not in self._calls:
-                self._calls[key] = kept(kwargs, rows)
+            self._told(folder, RECORD, lambda: self._note(kwargs, rows))
             return before(*args, **kwargs)
 
         setattr(module, name, noted)
@@ -116,6 +114,11 @@ class Replay:
             yield
         finally:
             setattr(module, name, before)
+
+    def _note(self, call: Mapping[str, Any], rows: int) -> None:
+        key = kind(call)
+        if key not in self._calls:
+            self._calls[key] = kept(call, rows)
 
     def _attention(self) -> tuple[str, str]:
         """The path that decode takes in this process."""

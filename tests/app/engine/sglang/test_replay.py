@@ -195,6 +195,17 @@ def test_a_replay_that_fails_is_told_and_ends_nothing(monkeypatch: pytest.Monkey
     assert "FileNotFoundError" in json.loads((tmp_path / f"{plugin.REPLAY}.json").read_text())["error"]
 
 
+def test_a_call_of_another_form_is_told_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server = make_server(monkeypatch, "decode", False)
+    monkeypatch.setattr(plugin, "CACHES", (("k_cache", "named_otherwise", "topk_length"),))
+    server.ask(plugin.RECORD, tmp_path)
+    server.step()
+    server.step()
+    assert server.seen == [False, True]
+    assert "KeyError: 'named_otherwise'" in json.loads((tmp_path / f"{plugin.RECORD}.json").read_text())["error"]
+    assert not (tmp_path / plugin.INPUTS).exists()
+
+
 def test_inputs_too_large_to_keep_are_told_and_not_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plugin, "LARGEST_BYTES", 1000)
     server = make_server(monkeypatch, "decode", False)
