@@ -160,8 +160,10 @@ def _read(job: tuple[Path, str, Path]) -> int:
     data = path.read_bytes()
     if (found := hashlib.sha256(data).hexdigest()) != wanted:
         raise ValueError(f"{path} has SHA-256 {found}, its manifest says {wanted}; carry it again")
-    home.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(lzma.decompress(data))) as tar:
+        # Other parts unpack beside this one, and tarfile takes a folder that they made meanwhile for an error.
+        for name in {tarfile.tar_filter(member, str(home)).name for member in tar}:
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
         tar.extractall(home, filter="tar")
     return len(data)
 

@@ -34,6 +34,17 @@ def test_the_same_tree_packs_to_the_same_bytes(tree: Path, tmp_path: Path) -> No
     assert (tmp_path / "one" / "manifest.json").read_text() == (tmp_path / "two" / "manifest.json").read_text()
 
 
+def test_parts_that_share_folders_unpack_beside_each_other(tmp_path: Path) -> None:
+    for folder in range(300):
+        place = tmp_path / "tree" / "site" / f"package{folder}"
+        place.mkdir(parents=True)
+        for part in range(6):
+            (place / f"lib{part}.so").write_bytes(b"\x7fELF" + bytes(part))
+    pack_tree(tmp_path / "tree", tmp_path / "out", {})
+    unpack([tmp_path / "out"], tmp_path / "home")
+    assert len(list((tmp_path / "home").rglob("*.so"))) == 1800
+
+
 def test_a_damaged_part_is_refused(tree: Path, tmp_path: Path) -> None:
     pack_tree(tree, tmp_path / "out", {})
     name = json.loads((tmp_path / "out" / "manifest.json").read_text())["parts"][0]["name"]
