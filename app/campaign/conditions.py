@@ -10,6 +10,7 @@ from app.errors import DriverMissingError, NotReadyError
 from app.gpus import query
 
 GPU_FIELDS = ("name", "driver_version", "clocks.max.sm", "power.limit", "persistence_mode")
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def conditions() -> dict[str, str]:
@@ -21,7 +22,9 @@ def conditions() -> dict[str, str]:
         "cpus": str(len(os.sched_getaffinity(0))),
         "python": platform.python_version(),
     }
-    return found | {f"gpu.{field}": value for field, value in _gpu().items()}
+    # Which of the cards below are the campaign's, where it does not have them all.
+    visible = {"gpu.visible": os.environ[VISIBLE]} if VISIBLE in os.environ else {}
+    return found | visible | {f"gpu.{field}": value for field, value in _gpu().items()}
 
 
 def _cpu_model() -> str:

@@ -69,8 +69,9 @@ def test_first_launches_compile_nothing(variant: str, tmp_path: Path) -> None:
     before = {p.name for p in cache.iterdir()}
     environment = {**os.environ, "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", LAUNCH, str(file)], env=environment, cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", LAUNCH, str(file)], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
     )
+    assert done.returncode == 0, done.stderr[-2000:]
     assert len(json.loads(done.stdout.splitlines()[-1])) == 15
     new = {p.name for p in cache.iterdir()} - before
     # Triton also keeps its compiled launcher and driver helpers there: what counts is kernels.

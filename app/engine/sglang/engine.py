@@ -170,10 +170,11 @@ class SglangEngine:
         return Command((str(self.installation.python), "-m", "sglang.launch_server", *argv), env)
 
     def _put_ahead(self, kernel: PlacedKernel, cache: Path) -> Ahead | None:
-        from app.engine.sglang.prebuilt import Prebuilder
-
         if not self.served.prebuilt or kernel.selector != "triton" or not kernel.kernel:
             return None
+        # Needs the gate's packages, which a start on the card's own path does without.
+        from app.engine.sglang.prebuilt import Prebuilder
+
         if self._prebuilder is None:
             self._prebuilder = Prebuilder(self.served, self.installation, self.model_path, self.arch, self._pin.file)
         return self._prebuilder.put(kernel, cache)
