@@ -124,7 +124,8 @@ def _measure_block(campaign: Campaign, block: int) -> None:
         campaign.progress.say(f"block {block + 1} is void ({'; '.join(reasons[:2])}); {then}")
         if campaign.advice and any(LATE in reason or SATURATED in reason for reason in reasons):
             campaign.progress.say(campaign.advice)
-        if last:
+        # A void record that is not the last word is taken up by whoever resumes.
+        if last or campaign.pause():
             return
         campaign.folder.set_aside(block, "void")
 

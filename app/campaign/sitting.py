@@ -79,8 +79,8 @@ class Sitting:
     ) -> None:
         self._order, self._measure, self._clock, self._runs = order, measure or measure_pair, clock, runs
         self._began = self._last = clock()
-        # A start compiles what no cache holds yet, so the first block is given twice its planned time.
-        self._block_s = 2 * compare.planned_s(order.plan(order.pairs[0]), compare.REAL_START_S) / order.blocks
+        # Until a block was measured: its time by plan.
+        self._block_s = compare.planned_s(order.plan(order.pairs[0]), compare.REAL_START_S) / order.blocks
         self._kept: set[Path] = set(finished_blocks(self._folders()))
         self.faults: dict[str, str] = {}
 

@@ -69,7 +69,12 @@ def test_first_launches_compile_nothing(variant: str, tmp_path: Path) -> None:
     before = {p.name for p in cache.iterdir()}
     environment = {**os.environ, "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", LAUNCH, str(file)], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", LAUNCH, str(file)],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(json.loads(done.stdout.splitlines()[-1])) == 15
