@@ -193,6 +193,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--state", type=Path, help="state.tar.gz of an earlier sitting")
     parser.add_argument("--blocks", type=int, default=6)
     parser.add_argument("--concurrency", default="1,8,48,64,80,96")
+    parser.add_argument("--lengths", default="1024,256", help="tokens of each prompt and of each answer")
     parser.add_argument("--settle", dest="settle_s", type=float, default=3.0, help="seconds at each level, not counted")
     parser.add_argument("--window", dest="window_s", type=float, default=10.0, help="seconds measured at each level")
     parser.add_argument("--pairs", default="", help="such as fast-pinned,v1-pinned; empty: all, in order of worth")
