@@ -42,6 +42,7 @@ class Session:
         self._environment, self._make_order = environment, make_order
         self.driver: Driver | None = None
         self._carrier: Carrier | None = None
+        self._level = 0
         runner = environment.runner
         self._worker = Worker(runner) if isinstance(runner, WorkerRunner) else None
         self.last_folder: Path | None = None
@@ -60,14 +61,14 @@ class Session:
         if driver is None:
             return None
         runner = self._environment.runner
-        concurrency = driver.wait_for_change(runner.target_user_count, TICK_S)
+        concurrency = self._level = driver.wait_for_change(self._level, TICK_S)
         if driver.done:
             return None
-        # While draining nobody is sent away: the users end by themselves.
-        users = concurrency or runner.target_user_count
+        # Nobody is ever sent away: slots alone admit, and Locust would count a user on its way out for the next level.
+        users = max(concurrency, runner.target_user_count)
         if self._carrier is None and concurrency:
             # Every worker gets as many users as the largest share of slots: users only carry what slots allow.
-            users = -(-concurrency // runner.worker_count) * runner.worker_count
+            users = max(users, -(-concurrency // runner.worker_count) * runner.worker_count)
         return users, min(users, MAX_SPAWN_RATE)
 
     def send_next(self) -> bool:
@@ -103,7 +104,7 @@ class Session:
         }
 
     def _begin(self) -> bool:
-        self.error = ""
+        self.error, self._level = "", 0
         try:
             order, runner = self._make_order(), self._environment.runner
             live = Live(order)

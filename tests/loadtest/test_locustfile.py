@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from loadtest.client.accuracy import accuracy
 from loadtest.client.prompts import PromptList
 from loadtest.client.rows import Rows, read_load, read_rows
-from loadtest.measure.reconcile import peak
+from loadtest.measure.reconcile import overlap, peak
 from loadtest.measure.window import measure
 from loadtest.order import StartOrder
 from loadtest.plan import Lengths, Plan, Start, WindowRules
@@ -105,6 +106,18 @@ def test_locusts_table_is_fed_in_milliseconds_and_counts_requests_once(run: tupl
     assert int(total.split()[1]) == len(rows)
     (ttft,) = [line for line in run[1].splitlines() if "TTFT C=6" in line and "%" in line][:1]
     assert 45 <= float(ttft.split("|")[1].split()[0]) <= 150
+
+
+def test_levels_that_rise_after_a_fall_stay_full_where_requests_outlast_a_level(mock_url: str, tmp_path: Path) -> None:
+    order = order_for(mock_url, tmp_path, output_tokens=200)
+    rules = WindowRules(settle_s=0.2, window_s=1.5, fill_timeout_s=20, max_loop_lag_ms=1000)
+    order = replace(order, concurrencies=(6, 1, 3, 5), window=rules)
+    order.write(tmp_path / "order.json")
+    assert locust("--host", mock_url, "--decode-ab-order", str(tmp_path / "order.json")).returncode == 0
+    rows = read_rows(tmp_path)
+    for level in read_load(tmp_path)["levels"]:
+        begin, end = level["window_start_ns"], level["window_end_ns"]
+        assert overlap(rows.sent_ns, rows.ended_ns, begin, end) == pytest.approx(level["concurrency"], rel=0.05)
 
 
 def test_plain_locust_without_an_order_leaves_a_record(mock_url: str, tmp_path: Path) -> None:
