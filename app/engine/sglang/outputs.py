@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.answer import post
 from app.engine import Endpoints
+from app.engine.sglang.asking import ask, outcome_in
 from app.engine.sglang.kept_busy import kept_busy
 from app.engine.sglang.plugin.decode_ab_replay import INPUTS, RECORD, RELEASE, REPLAY
-from app.errors import NotReadyError, ProofError
-from app.records import read_json
+from app.errors import ProofError
 
 # Twice what the outputs of two paths can be apart: each is up to 0.26 % from float64 (kernels/results/h200.csv).
 LIMIT = 0.01
 # A single head of a single request is noisier, and one that is wrong is hidden in the whole.
 LIMIT_HEAD = 0.05
 ROWS = 8
-WAIT_S = 45.0
-LOOK_S = 0.05
 # Steps without graphs are slow: enough that the first request still runs when the last one has begun.
 TOKENS = 96
 Arrays = Mapping[str, NDArray[np.float32]]
@@ -61,21 +57,21 @@ def record_inputs(endpoints: Endpoints, prompts: Sequence[str], folder: Path) ->
     """Keeps the inputs of one decode step of all prompts in the folder; NotReadyError says why there are none."""
     told = folder / f"{RECORD}.json"
     told.unlink(missing_ok=True)
-    _ask(endpoints, RECORD, folder, len(prompts))
+    ask(endpoints, RECORD, folder, len(prompts))
     try:
         with kept_busy(endpoints, prompts, TOKENS):
-            _outcome(told)
+            outcome_in(told)
     finally:
         # Whatever became of it, graphs are to be used again.
-        _ask(endpoints, RELEASE, folder, 1)
+        ask(endpoints, RELEASE, folder, 1)
 
 
 def replay(endpoints: Endpoints, folder: Path, pids: Sequence[int]) -> Outputs:
     """The service's outputs on the kept inputs; ProofError when another process than one of `pids` answered."""
     told = folder / f"{REPLAY}.json"
     told.unlink(missing_ok=True)
-    _ask(endpoints, REPLAY, folder, 1)
-    outcome = _outcome(told)
+    ask(endpoints, REPLAY, folder, 1)
+    outcome = outcome_in(told)
     file, kept = folder / f"outputs-{outcome['pid']}.npz", _sha256(folder / INPUTS)
     if outcome["pid"] not in pids or outcome["inputs_sha256"] != kept:
         raise ProofError(f"process {outcome['pid']} attended to {outcome['inputs_sha256'][:12]}, not to {kept[:12]}")
@@ -134,25 +130,6 @@ def _relative(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[n
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.where(apart == 0, 0.0, apart / size)
     return np.where(np.isfinite(found), found, np.inf)
-
-
-def _ask(endpoints: Endpoints, what: str, folder: Path, steps: int) -> None:
-    body = {"profile_id": what, "output_dir": str(folder), "num_steps": steps}
-    answer = post(f"{endpoints.decode_url}/start_profile", body, WAIT_S)
-    if answer.status != 200:
-        raise NotReadyError(f"{answer.url} answered HTTP {answer.status} to {what}; the server's log says why")
-
-
-def _outcome(told: Path) -> dict[str, Any]:
-    deadline = time.monotonic() + WAIT_S
-    while not told.is_file():
-        if time.monotonic() > deadline:
-            raise NotReadyError(f"{told.stem}: no outcome within {WAIT_S:.0f} s; the server's log says why")
-        time.sleep(LOOK_S)
-    outcome = dict(read_json(told))
-    if outcome["error"]:
-        raise NotReadyError(f"{told.stem}: {outcome['error']}")
-    return outcome
 
 
 def _sha256(path: Path) -> str:

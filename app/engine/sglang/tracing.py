@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.answer import post
 from app.engine import Endpoints
+from app.engine.sglang.asking import without_graphs
 from app.engine.sglang.kept_busy import kept_busy
 from app.errors import NotReadyError, ProofError
 from app.gate.report import GateReport
@@ -72,7 +73,7 @@ def profile_request(name: str, folder: Path) -> dict[str, Any]:
 def take_trace(endpoints: Endpoints, prompts: Sequence[str], tokens: int, folder: Path) -> Path:
     """The trace of some decode steps with all prompts running; NotReadyError says why there is none."""
     name = f"decode-ab-{uuid.uuid4().hex[:12]}"
-    with kept_busy(endpoints, prompts, tokens):
+    with without_graphs(endpoints, folder), kept_busy(endpoints, prompts, tokens):
         answer = post(f"{endpoints.decode_url}/start_profile", profile_request(name, folder), WAIT_S)
         if answer.status != 200:
             raise NotReadyError(f"{answer.url} answered HTTP {answer.status}; the server's log says why")

@@ -18,6 +18,8 @@ from typing import Any
 
 # profile_id of a request that is for this module and no profile; num_steps is the least batch, output_dir the folder.
 RECORD, RELEASE, REPLAY = "decode-ab-record", "decode-ab-release", "decode-ab-replay"
+# Decode without graphs until the release: one captured before the profiler's library came can hang under the profiler.
+EAGER = "decode-ab-eager"
 PROFILER = "sglang.srt.managers.scheduler_components.profiler_manager.SchedulerProfilerManager._profile"
 MESSAGES = "sglang.srt.managers.io_struct"
 BACKEND = "sglang.srt.layers.attention.deepseek_v4_backend"
@@ -44,13 +46,15 @@ class Replay:
     def asked(self, profile: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Around SchedulerProfilerManager._profile(self, recv_req): takes what is ours, leaves profiles to SGLang."""
         request = kwargs["recv_req"] if "recv_req" in kwargs else args[1]
-        if request.profile_id not in (RECORD, RELEASE, REPLAY):
+        if request.profile_id not in (RECORD, RELEASE, REPLAY, EAGER):
             return profile(*args, **kwargs)
         folder = Path(request.output_dir)
         # Every rank leaves its graphs for the recorded steps, or they would wait for each other; the first one tells.
         self._first = _rank() == 0
         if request.profile_id == RECORD:
             self._told(folder, RECORD, lambda: self._arm(folder, int(request.num_steps)))
+        elif request.profile_id == EAGER:
+            self._told(folder, EAGER, self._leave_graphs)
         elif request.profile_id == RELEASE:
             self._disarm()
         elif self._first:
@@ -71,12 +75,17 @@ class Replay:
 
     def _arm(self, folder: Path, rows: int) -> None:
         backend = import_module(BACKEND).DeepseekV4AttnBackend
+        # A graph is replayed without passing attention's code.
+        self._leave_graphs()
+        self._undo.append((backend, "forward", backend.forward))
+        backend.forward = self._watching(backend.forward, folder, rows)
+
+    def _leave_graphs(self) -> dict[str, Any]:
         runner = import_module(RUNNER).DecodeCudaGraphRunner
         self._disarm()
-        self._undo = [(backend, "forward", backend.forward), (runner, "can_run_graph", runner.can_run_graph)]
-        backend.forward = self._watching(backend.forward, folder, rows)
-        # A graph is replayed without passing attention's code.
+        self._undo = [(runner, "can_run_graph", runner.can_run_graph)]
         runner.can_run_graph = _never
+        return {"graphs": False}
 
     def _disarm(self) -> None:
         for owner, name, before in self._undo:

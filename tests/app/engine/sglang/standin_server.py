@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from app.engine.sglang.plugin.decode_ab_replay import INPUTS, RECORD, RELEASE, REPLAY
+from app.engine.sglang.plugin.decode_ab_replay import EAGER, INPUTS, RECORD, RELEASE, REPLAY
 from app.engine.sim import process
 from app.engine.sim.__main__ import main
 from app.engine.sim.protocol import Connection, Request
@@ -50,6 +50,8 @@ def profiled(asked: dict[str, Any]) -> HTTPStatus:
         tell(folder, name, {})
     elif name == REPLAY:
         replay(folder)
+    elif name == EAGER:
+        tell(folder, name, {"graphs": False, "error": ""})
     elif name != RELEASE:
         if (launches := SHOWN.get("launches", [])) is None:
             return HTTPStatus.INTERNAL_SERVER_ERROR

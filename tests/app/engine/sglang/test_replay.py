@@ -151,6 +151,17 @@ def test_a_server_that_is_released_uses_its_graphs_again(monkeypatch: pytest.Mon
     assert server.seen == [True]
 
 
+def test_graphs_are_left_out_until_the_release(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server = make_server(monkeypatch, "decode", False)
+    server.ask(plugin.EAGER, tmp_path)
+    server.step()
+    server.ask(plugin.RELEASE, tmp_path)
+    server.step()
+    assert server.seen == [False, True]
+    assert json.loads((tmp_path / f"{plugin.EAGER}.json").read_text())["graphs"] is False
+    assert not (tmp_path / plugin.INPUTS).exists()
+
+
 def test_only_named_pages_are_kept_and_what_is_not_valid_is_named_no_more() -> None:
     case = Case(batch=2, heads=4, topk=64, pool=1024, page=64, lengths="short", holes="random")
     arguments = call(case)
