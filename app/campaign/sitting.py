@@ -15,11 +15,12 @@ from pathlib import Path
 
 from app import arguments
 from app.campaign import compare
+from app.campaign.blocks import unsettled
 from app.campaign.runs import RUNS, RunFolder
 from app.campaign.runtimes import setup_of
 from app.errors import LabError, UsageError
 from app.progress import Progress
-from app.records import write_json
+from app.records import read_json, write_json
 from loadtest.plan import Lengths, Plan, WindowRules
 
 # What each pair is worth falls from left to right; the first variant is judged against the second.
@@ -143,9 +144,11 @@ def measure_pair(order: Order, pair: tuple[str, str], pause: Pause) -> None:
 
 
 def finished_blocks(folders: list[Path]) -> Iterator[Path]:
-    """Folders of blocks that ended, void ones too."""
+    """Folders of blocks whose record is their last word; one that stayed void after all attempts is among them."""
     for folder in folders:
-        yield from (p.parent for p in sorted(folder.glob("blocks/[0-9][0-9][0-9]/block.json")))
+        for record in sorted(folder.glob("blocks/[0-9][0-9][0-9]/block.json")):
+            if unsettled(read_json(record)) is None:
+                yield record.parent
 
 
 def state_files(folders: list[Path]) -> Iterator[Path]:

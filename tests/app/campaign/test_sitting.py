@@ -20,6 +20,7 @@ class Lab:
     def __init__(self, runs: Path, block_s: float = 100) -> None:
         self.runs, self.block_s, self.now, self.order_of_blocks = runs, block_s, 0.0, list[str]()
         self.fault = ""
+        self.void: list[str] = []
 
     def clock(self) -> float:
         return self.now
@@ -38,7 +39,7 @@ class Lab:
             (here / "start-00-v1" / "rows.parquet").write_text("rows")
             (folder / "engine").mkdir(exist_ok=True)
             (folder / "engine" / "cache").write_text("large")
-            (here / "block.json").write_text("{}")
+            (here / "block.json").write_text(json.dumps({"void": self.void, "attempt": 1}))
             self.now += self.block_s
             self.order_of_blocks.append(pair[0])
 
@@ -79,6 +80,12 @@ def test_a_pair_whose_proof_fails_does_not_keep_the_next_from_its_turn(lab: Lab,
     sitting = sit(lab, tmp_path)
     assert sitting.run() == {"card-fast-pinned": 0, "card-v1-pinned": 4}
     assert json.loads((tmp_path / "out" / "sitting.json").read_text())["faults"] == {lab.fault: "another kernel"}
+
+
+def test_a_void_attempt_is_no_block_yet(lab: Lab, tmp_path: Path) -> None:
+    lab.void = ["start-00-v1 C=8: client late"]
+    assert sit(lab, tmp_path).run() == {"card-fast-pinned": 0, "card-v1-pinned": 0}
+    assert not list((tmp_path / "out").glob("*-0*.tar.gz"))
 
 
 def test_every_blocks_rows_are_archived_and_the_state_is_small(lab: Lab, tmp_path: Path) -> None:
