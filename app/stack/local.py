@@ -145,8 +145,8 @@ class LocalStack:
     def _check_alive(self) -> None:
         for name in self.alive():
             service = self._services[name]
-            last = " | ".join(service.tail(3)) or "no output"
-            raise NotReadyError(f"{name} ended with exit code {service.exit_code}: {last} (log: {service.log})")
+            told = service.last_words()
+            raise NotReadyError(f"{name} ended with exit code {service.exit_code}: {told} (log: {service.log})")
 
 
 def free_port() -> int:

@@ -19,6 +19,9 @@ from loadtest.client.key import KEY_FILE, without_key
 PR_SET_PDEATHSIG = 1
 # The router colours its log on anything, whatever NO_COLOR says.
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+LAST_LINES = 60
+# The last line of a traceback.
+FAULT = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception)\b: \S")
 # What a service may inherit: nothing that could change its behaviour unrecorded, and no proxy.
 INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES") + (
     # The path of the key's file, never the key.
@@ -87,6 +90,11 @@ class Service:
             log.seek(max(0, self.log.stat().st_size - 65536))
             text = COLOUR.sub("", log.read().decode(errors="replace"))
         return without_key(text, os.environ).splitlines()[-lines:]
+
+    def last_words(self) -> str:
+        """Why it ended, as far as its log tells: its last exception, which others may talk after, or its last lines."""
+        lines = self.tail(LAST_LINES)
+        return next((line for line in reversed(lines) if FAULT.match(line)), " | ".join(lines[-3:])) or "no output"
 
     def _signal(self, sign: signal.Signals) -> bool:
         if self._process is None:

@@ -92,3 +92,22 @@ def test_last_lines_come_without_their_colours(tmp_path: Path) -> None:
     service = started(tmp_path, "import time; print('\\x1b[33m WARN\\x1b[0m up', flush=True); time.sleep(60)")
     assert service.tail() == [" WARN up"]
     service.stop()
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (
+            "Traceback (most recent call last):\n  raise Exception(\nException: Capture failed: Unsupported h_q: 16\n"
+            "Possible solutions:\n1. less memory\n\n[12:00] Received sigquit from a child process.\n",
+            "Exception: Capture failed: Unsupported h_q: 16",
+        ),
+        ("torch.OutOfMemoryError: 2 GiB\nkilled\n", "torch.OutOfMemoryError: 2 GiB"),
+        ("one\ntwo\nthree\nfour\n", "two | three | four"),
+        ("", "no output"),
+    ],
+)
+def test_last_words_are_the_last_exception_or_the_last_lines(tmp_path: Path, log: str, words: str) -> None:
+    service = Service("decode", Command(("true",)), tmp_path / "log")
+    service.log.write_text(log)
+    assert service.last_words() == words
