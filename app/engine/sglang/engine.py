@@ -21,6 +21,7 @@ from app.errors import NotReadyError, ProofError, UsageError
 from app.gpus import arch_of, query
 from app.kernel.placed import PlacedKernel
 from app.kernel.upstream import pinned
+from kernels.geometry import read_geometry
 
 if TYPE_CHECKING:
     from app.engine import Endpoints
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 FORCEABLE = ("0.5.17",)
 OWN_ARCH = 120
 FLASHMLA_ARCH = 90
+# FlashMLA's forms; with any other number of heads it ends the server, in prefill as in decode ("Unsupported h_q").
+FLASHMLA_HEADS = (64, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,18 @@ class SglangEngine:
     def forced(self) -> str:
         """Calls on which the sm_120 path is forced: decode or all; empty where it is the card's own."""
         asked = self.served.path
+        if asked == "auto" and self.arch != OWN_ARCH:
+            return "decode" if self._flashmla_takes_it else "all"
         if asked == "auto":
-            return "" if self.arch == OWN_ARCH else "decode"
+            return ""
         return "" if asked == "own" else asked
+
+    @property
+    def _flashmla_takes_it(self) -> bool:
+        try:
+            return read_geometry(self.model_path, self.served.tp).padded().local_heads in FLASHMLA_HEADS
+        except ValueError as e:
+            raise UsageError(f"{self.model_path} is of no model that these kernels serve: {e}") from e
 
     @property
     def path_statement(self) -> str:
@@ -115,8 +127,9 @@ class SglangEngine:
         }
 
     def prefill(self, ports: Ports, kernel: PlacedKernel) -> Command:
-        """Prefill on the package as it was found and the card's own attention, whatever decode runs."""
-        variables = service_variables("flashmla", "own", self.served, self._folder / "evidence" / "prefill")
+        """Prefill on the package as it was found and the card's own attention, where it has one for these heads."""
+        path = self.forced if self.forced == "all" else "own"
+        variables = service_variables("flashmla", path, self.served, self._folder / "evidence" / "prefill")
         return self._command("prefill", ports, (), self._folder / "caches" / "prefill", variables)
 
     def decode(self, ports: Ports, kernel: PlacedKernel, label: str) -> Command:
@@ -182,6 +195,9 @@ class SglangEngine:
     def _path(self, kernel: PlacedKernel) -> str:
         if kernel.selector == "flashmla" and self.arch != FLASHMLA_ARCH:
             raise UsageError(f"{kernel.variant} is sm_90's default and does not exist on sm_{self.arch}")
+        if kernel.selector == "flashmla" and not self._flashmla_takes_it:
+            known = " or ".join(map(str, FLASHMLA_HEADS))
+            raise UsageError(f"{kernel.variant} takes {known} heads, a rank of {self.model} has others; leave it out")
         if kernel.selector == "flashinfer" and self.arch != OWN_ARCH:
             raise UsageError(f"{kernel.variant} needs FlashInfer's sm_120 kernels, which sm_{self.arch} cannot run")
         return (self.forced or "own") if kernel.selector == "triton" else "own"

@@ -51,7 +51,7 @@ def service_variables(selector: str, path: str, served: Served, evidence: Path) 
     orders = {
         "path": path,
         "dummy": served.dummy,
-        "torch_indexer": served.light and path != "all",
+        "torch_indexer": served.light,
         "evidence": str(evidence),
     }
     chosen = {} if selector == "flashmla" else {SELECTOR: selector}

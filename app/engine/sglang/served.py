@@ -24,7 +24,8 @@ class Served:
     model: folder of a model, or dummy-dsv4, whose query heads `heads` counts. topology: prefill, decode and router, or
     single, one server that does both. balancer: rust, SGLang's router, or mini, the small one of its package. path: on
     which calls SGLang's sm_120 attention is forced on a GPU that is none: decode, all, own (never); auto forces
-    decode where the GPU is no sm_120. arch: 0 asks the driver. mem_fraction, max_total_tokens: 0 leaves it to SGLang.
+    decode where the GPU is no sm_120, all where FlashMLA has no form for the heads. arch: 0 asks the driver.
+    mem_fraction, max_total_tokens: 0 leaves it to SGLang.
     light: leave out what SGLang would compile for minutes at its start. prebuilt: compile a variant's kernels before.
     inspected: look at a variant's first start after its load, which takes seconds of the card's time.
     """

@@ -150,7 +150,7 @@ def test_a_private_package_changed_while_it_served_is_refused(
 def test_the_path_is_forced_on_a_gpu_that_is_no_sm_120(
     tmp_path: Path, installed: Installation, kernels: dict[str, PlacedKernel], arch: int, path: str
 ) -> None:
-    engine = SglangEngine(replace(SERVED, arch=arch), installed, tmp_path / "engine")
+    engine = SglangEngine(replace(SERVED, arch=arch, heads=64), installed, tmp_path / "engine")
     command = engine.decode(Ports(1, 2, 3, 4, 5), kernels["pinned"], "a")
     assert json.loads(command.env["DECODE_AB_ORDERS"])["path"] == path
     assert ("path forced on sm_90: timings are this GPU's" in engine.manifest()["path"]) == (arch == 90)
@@ -159,7 +159,7 @@ def test_the_path_is_forced_on_a_gpu_that_is_no_sm_120(
 def test_the_cards_own_default_is_neither_forced_nor_selected(
     tmp_path: Path, installed: Installation, kernels: dict[str, PlacedKernel]
 ) -> None:
-    engine = SglangEngine(replace(SERVED, arch=90), installed, tmp_path / "engine")
+    engine = SglangEngine(replace(SERVED, arch=90, heads=64), installed, tmp_path / "engine")
     command = engine.decode(Ports(1, 2, 3, 4, 5), kernels["flashmla"], "a")
     assert json.loads(command.env["DECODE_AB_ORDERS"])["path"] == "own"
     assert "SGLANG_SM120_FLASHMLA_BACKEND" not in command.env
@@ -169,10 +169,23 @@ def test_the_cards_own_default_is_proved_by_what_was_not_called(
     tmp_path: Path, site: Path, installed: Installation, kernels: dict[str, PlacedKernel]
 ) -> None:
     tell(site, sm120=False)
-    engine = SglangEngine(replace(SERVED, arch=90), installed, tmp_path / "engine")
+    engine = SglangEngine(replace(SERVED, arch=90, heads=64), installed, tmp_path / "engine")
     with LocalStack(engine, tmp_path / "logs") as stack:
         proof = check_proof(stack.proof(stack.up(kernels["flashmla"], "a")), kernels["flashmla"])
     assert (proof.config, proof.evidence["calls"], proof.evidence["cache"]) == ("flashmla", [], [])
+
+
+@pytest.mark.parametrize("topology", ["single", "pd"])
+def test_heads_that_flashmla_has_no_form_for_take_the_forced_path_in_prefill_too(
+    tmp_path: Path, installed: Installation, kernels: dict[str, PlacedKernel], topology: str
+) -> None:
+    engine = SglangEngine(replace(SERVED, arch=90, topology=topology), installed, tmp_path / "engine")
+    ports = Ports(1, 2, 3, 4, 5)
+    commands = [engine.decode(ports, kernels["pinned"], "a"), engine.prefill(ports, kernels["pinned"])]
+    assert {json.loads(c.env["DECODE_AB_ORDERS"])["path"] for c in commands} == {"all"}
+    assert "all calls" in engine.manifest()["path"]
+    with pytest.raises(UsageError, match="takes 64 or 128 heads"):
+        engine.decode(ports, kernels["flashmla"], "a")
 
 
 def test_sm_90s_default_is_refused_on_sm_120(engine: SglangEngine, kernels: dict[str, PlacedKernel]) -> None:
