@@ -41,6 +41,8 @@ def engine_environment(served: Served, installation: Installation, caches: Path)
         "SGLANG_PLUGINS": PLUGIN_NAME,
         # The autotuner says what it chose in no other way.
         "TRITON_PRINT_AUTOTUNING": "1",
+        # And what it says would stay in a buffer until the server is ended, and be lost.
+        "PYTHONUNBUFFERED": "1",
         **rules,
         **installation.environment,
     }
