@@ -43,5 +43,11 @@ def main(words: list[str]) -> None:
     program.run(["./lab", *asked])
 
 
+def complete(line: str) -> None:
+    """Prints what Invoke knows the last word of a command line to become: tasks and options."""
+    # Invoke strips its own name alone from the line, not a path.
+    main(["--complete", "--", re.sub(r"^\S+", "invoke", line)])
+
+
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -134,14 +134,18 @@ def measured_now(runs: Path = RUNS) -> list[str]:
     ]
 
 
+def campaign_names(runs: Path = RUNS) -> list[str]:
+    """Names of all campaigns in the folder, sorted; latest among them where it leads to one."""
+    return sorted(plan.parent.name for plan in runs.glob("*/plan.json"))
+
+
 def open_run(name: str = "latest", runs: Path = RUNS) -> RunFolder:
     """The folder of a campaign that exists."""
     folder = RunFolder((runs / _checked(name)).resolve())
     if not folder.plan_file.is_file():
         if name == "latest":
             raise UsageError(f"no campaign has ended yet in {runs}/; run ./lab demo, or name one by its id")
-        known = [p.parent.name for p in runs.glob("*/plan.json") if p.parent.name != "latest"]
-        raise UsageError.unknown("campaign", name, known)
+        raise UsageError.unknown("campaign", name, [known for known in campaign_names(runs) if known != "latest"])
     return folder
 
 
