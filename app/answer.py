@@ -17,6 +17,8 @@ from loadtest.client.key import authorization, without_key
 # SGLang's metrics take some 100 KB, its description of itself less.
 LIMIT_ANSWER_BYTES = 16 * 1024 * 1024
 _PIECE_BYTES = 64 * 1024
+# A container that is gone refuses no connection; one that is there takes it at once, or when asked a third time.
+_CONNECT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ def session() -> requests.Session:
 def _ask(method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Answer:
     deadline = time.monotonic() + timeout_s
     try:
-        options: dict[str, Any] = {"headers": authorization(os.environ), "timeout": timeout_s, "stream": True}
+        options: dict[str, Any] = {"headers": authorization(os.environ), "stream": True}
+        options["timeout"] = min(timeout_s, _CONNECT_S), timeout_s
         with session() as made, made.request(method, url, json=body, **options) as response:
             return Answer(url, response.status_code, without_key(_whole(response, deadline), os.environ))
     # ValueError: an address that cannot be, and an encoding that the body does not keep to.

@@ -25,9 +25,8 @@ SPOILED = (UNREADY, "C=")
 
 def killed(victim: str, phase: Phase) -> Fault:
     """SIGKILL to a service or the load driver. A decode that dies between blocks is replaced anyway."""
-    named = {"between": "" if victim == "decode" else victim, "canary": "", "stopping": victim}
-    word = named.get(phase, victim) if victim != "driver" else "the load driver ended"
-    must_say = (word,) if word else ()
+    replaced = (victim, phase) == ("decode", "between")
+    must_say = () if replaced else ("the load driver ended" if victim == "driver" else victim,)
     act = partial(_kill, victim=victim)
     return Fault(f"{victim} killed, {phase}", phase, act, must_say=must_say, start=0 if phase == "between" else 1)
 

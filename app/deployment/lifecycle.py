@@ -17,6 +17,7 @@ from app.records import read_json, write_json
 from app.settings import Deployment
 from app.stack.docker import PROJECT, DockerStack
 from app.stack.evidence import Evidence, read_evidence
+from app.stack.watch import Watch
 
 Say = Callable[[str], None]
 
@@ -67,7 +68,7 @@ class Lifecycle:
         build_services(self._settings, self._say)
         self._remember(Running(engine, variant, self._project, self._overrides))
         stack = self._stack(engine, prefill, self._overrides)
-        return self._served(stack.up(decode, f"serve/{variant}"))
+        return self._served(stack, stack.up(decode, f"serve/{variant}"))
 
     def switch(self, variant: str) -> Serving:
         """Replaces decode alone by another variant."""
@@ -81,7 +82,7 @@ class Lifecycle:
         prefill = placed_kernel(self._settings, self._settings.prefill_variant, running.engine)
         stack = self._stack(running.engine, prefill, running.overrides)
         self._remember(Running(running.engine, kernel.variant, running.project, running.overrides))
-        return self._served(stack.switch(kernel, f"serve/{kernel.variant}"))
+        return self._served(stack, stack.switch(kernel, f"serve/{kernel.variant}"))
 
     def restore(self, engine: str, tag: str) -> Serving | None:
         """Puts an image back into a running stack of this engine; None when there is none, or it runs that already."""
@@ -127,8 +128,8 @@ class Lifecycle:
             say=self._say,
         )
 
-    def _served(self, endpoints: Endpoints) -> Serving:
-        canary = send_canary(endpoints)
+    def _served(self, stack: DockerStack, endpoints: Endpoints) -> Serving:
+        canary = Watch(stack, "").over(lambda: send_canary(endpoints), "at the canary")
         self.verify()
         here = [f"http://127.0.0.1:{p}" for p in (self._settings.router_publish, self._settings.loadtest_publish)]
         return Serving(endpoints, canary, *here)

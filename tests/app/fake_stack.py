@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -16,14 +17,14 @@ from app.kernel.placed import PlacedKernel
 class FakeStack:
     """Serves what it was switched to. `lies` overrides fields of the proof.
 
-    `dead` is what `alive` reports, `words` the log of every service.
+    `dead` is what `alive` reports, `words` the log of every service. An answer takes `slow_s`.
     """
 
     runtime = "local"
     simulated = True
 
     def __init__(self) -> None:
-        self.model, self.tokens, self.silent = "fake", 0, False
+        self.model, self.tokens, self.silent, self.slow_s = "fake", 0, False, 0.0
         self.lies: dict[str, Any] = {}
         self.dead: list[str] = []
         self.words: list[str] = []
@@ -79,6 +80,7 @@ class FakeStack:
         }
 
     def complete(self, asked: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(self.slow_s)
         self.tokens += 0 if self.silent else int(asked["max_tokens"])
         usage = {"completion_tokens": asked["max_tokens"]}
         return {"model": "fake", "choices": [{"text": " some words"}], "usage": usage}

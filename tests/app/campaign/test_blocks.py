@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -105,6 +106,23 @@ def test_a_service_found_dead_after_the_load_voids_the_block_by_name(
 
     run(replace(campaign, load=die_once))
     assert "decode ended during the load" in campaign.folder.void_attempts()[0]["void"][0]
+
+
+class DyingStack(FakeStack):
+    """Its router is gone, without a word to who asks, from its second start to its third."""
+
+    def switch(self, kernel: PlacedKernel, label: str) -> Endpoints:
+        endpoints = FakeStack.switch(self, kernel, label)
+        self.dead, self.slow_s = (["router"], 20.0) if len(self.switched) == 2 else ([], 0.0)
+        return endpoints
+
+
+def test_a_service_that_dies_at_the_canary_is_named_long_before_the_canary_gives_up(campaign: Campaign) -> None:
+    began = time.monotonic()
+    with DyingStack() as dying:
+        run(replace(campaign, stack=dying))
+    assert "router ended at the canary" in campaign.folder.void_attempts()[0]["void"][0]
+    assert time.monotonic() - began < 10
 
 
 def test_a_lab_killed_after_a_void_attempt_does_the_block_again(campaign: Campaign, load: FakeLoad) -> None:

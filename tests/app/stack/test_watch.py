@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
+from app.errors import NotReadyError, ProofError
 from app.stack.watch import LOOK_EVERY_S, ROUTER_PATIENCE_S, Watch
 from tests.app.fake_stack import FakeStack
 
@@ -65,3 +67,28 @@ def test_looks_are_not_taken_more_often_than_they_cost(stack: FakeStack, clock: 
     stack.dead = ["router"]
     assert later(watch, clock, LOOK_EVERY_S / 2) == ""
     assert "router ended" in later(watch, clock, LOOK_EVERY_S / 2)
+
+
+def test_a_question_is_given_up_when_who_should_answer_has_ended(stack: FakeStack) -> None:
+    stack.dead, stack.words = ["router"], ["Killed"]
+    never = threading.Event()
+    with pytest.raises(NotReadyError, match=r"^router ended at the canary; last words: Killed$"):
+        Watch(stack, "").over(lambda: never.wait(10), "at the canary")
+
+
+def test_an_answer_spoiled_by_a_death_names_the_dead(stack: FakeStack) -> None:
+    def ask() -> None:
+        threading.Timer(0.2, stack.dead.append, ["decode"]).start()
+        raise ProofError("decode: said nothing")
+
+    with pytest.raises(NotReadyError, match="decode ended at the proof"):
+        Watch(stack, "").over(ask, "at the proof")
+
+
+def test_an_answer_of_the_living_is_passed_on_as_it_is(stack: FakeStack) -> None:
+    def lie() -> None:
+        raise ProofError("another kernel")
+
+    assert Watch(stack, "").over(lambda: 4, "at the canary") == 4
+    with pytest.raises(ProofError, match="another kernel"):
+        Watch(stack, "").over(lie, "at the proof")
