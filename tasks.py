@@ -119,6 +119,12 @@ def variants(_: Context, kernels: bool = False, json: bool = False) -> None:
 
 
 @lab_task
+def new_variant(_: Context, name: str, from_: str = "pinned") -> None:
+    """Writes the file of a new variant, with every field explained, to change a number in."""
+    changes.show_new_variant(name, from_)
+
+
+@lab_task
 def diff(_: Context, variant: str, release: str = "", against: str = "") -> None:
     """The unified diff that a variant makes to SGLang's pristine kernel file, or to its control's."""
     changes.show_diff(variant, release, against)
@@ -338,7 +344,7 @@ def gravest(decisions: list[str]) -> int:
     return next((code for decision, code in DECISION_CODES.items() if decision in decisions), 0)
 
 
-TASKS = [demo, test, docs, doctor, variants, diff, check, profile_kernel, compare, report, ledger, plan]
+TASKS = [demo, test, docs, doctor, variants, new_variant, diff, check, profile_kernel, compare, report, ledger, plan]
 MEASURES = [bench_kernel, bench_client, calibrate_verdict, chaos, audit]
 ns = Collection(
     *TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, pin, manifests, prepare_gpu, down, release

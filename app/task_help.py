@@ -54,6 +54,10 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "kernels": "the pinned release's autotuned kernels in place of the variants, with pristine files to copy",
         "json": _JSON,
     },
+    "new_variant": {
+        "name": "its name, and its file's under kernels/variants/",
+        "from_": f"{_VARIANT}, whose change it begins with and which becomes its control",
+    },
     "diff": {
         "variant": _VARIANT,
         "release": "SGLang release to patch; empty: the pinned one",

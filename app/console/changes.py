@@ -11,10 +11,11 @@ from rich.table import Table
 
 from app.errors import UsageError
 from app.kernel.autotuned import autotuned_kernels, lay_out
+from app.kernel.draft import write_draft
 from app.kernel.patch import difference, patch_kernel
 from app.kernel.source import parse_source
 from app.kernel.upstream import Base, fetch_base, pinned
-from app.kernel.variants import CONTROL_NEEDED, Registry, Variant, load_variants
+from app.kernel.variants import CONTROL_NEEDED, ROOT, Registry, Variant, load_variants
 from app.terminal import show
 
 AGAINST = ("pristine", "control")
@@ -31,6 +32,12 @@ def show_kernels(as_json: bool) -> None:
         table.add_row(k.kernel, k.module, "made by code" if k.configs is None else str(k.configs))
     show(table)
     print("pristine files, to copy and change:", *sorted({str(k.pristine) for k in found}), sep="\n")
+
+
+def show_new_variant(name: str, origin: str) -> None:
+    """Writes a new variant's file and prints where it is and what comes next."""
+    print(f"{write_draft(name, origin).relative_to(ROOT)} has the change of {origin}, and {origin} as its control")
+    print(f"change a number in it, then: invoke check --variant {name}")
 
 
 def show_diff(variant: str, release: str, against: str) -> None:

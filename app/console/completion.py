@@ -37,6 +37,7 @@ SOURCES: Mapping[str, Source] = {
     "variant": _variants,
     "variants": _variants,
     "against": _variants,
+    "from": _variants,
     "id": _campaigns,
     "resume": _campaigns,
     "campaign": _campaigns,

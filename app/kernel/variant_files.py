@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -17,6 +18,7 @@ WARPS = (1, 2, 4, 8, 16, 32)
 # Variant names become image tags and folder names; these two tags have a meaning of their own there.
 _RESERVED = ("latest", "stable")
 _NAME = r"[a-z0-9][a-z0-9._-]{0,39}"
+NAME_ALLOWED = "1 to 40 of a-z, 0-9, '.', '_', '-', starting with a letter or digit"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
 
 
@@ -62,10 +64,17 @@ def read_variant(path: Path, root: Path) -> ParsedVariant:
     return ParsedVariant(variant, keys["name"], control)
 
 
+def name_fault(name: str) -> str | None:
+    """Why no variant can be called so, as a phrase that follows the name; None when one can."""
+    if not re.fullmatch(_NAME, name):
+        return f"must be {NAME_ALLOWED}"
+    return "is reserved for image tags" if name in _RESERVED else None
+
+
 def _name(entry: Entry) -> str:
-    name = entry.text(_NAME, "1 to 40 of a-z, 0-9, '.', '_', '-', starting with a letter or digit")
-    if name in _RESERVED:
-        raise entry.refusal(f"{name!r} is reserved for image tags")
+    name = entry.text(_NAME, NAME_ALLOWED)
+    if fault := name_fault(name):
+        raise entry.refusal(f"{name!r} {fault}")
     return name
 
 
