@@ -32,7 +32,7 @@ SWEEP = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 3
 PLAN: tuple[Case, ...] = (
     *(replace(BASE, batch=batch) for batch in (*CAMPAIGN, 512)),
     *(replace(BASE, batch=96, heads=heads) for heads in (8, 32, 64)),
-    replace(BASE, batch=96, topk=128, extra=512),
+    *(replace(BASE, batch=batch, topk=128, extra=512) for batch in (*CAMPAIGN, 512)),
     replace(BASE, batch=96, topk=640),
     *(replace(BASE, batch=batch, topk=2048) for batch in (1, 96)),
     *(replace(BASE, batch=96, topk=2048, lengths=lengths) for lengths in ("short", "straggler")),

@@ -15,10 +15,9 @@ from kernels.toolchain import Toolchain, toolchain_of
 
 FOLDER = Path(__file__).parent
 PRODUCT = "_sparse_mla_decode_kernel"
-KERNELS = {"_stream_kernel": "stream_k.py", "_two_loops_kernel": "two_loops.py"}
+KERNELS = {"_stream_kernel": "stream_k.py", "_one_loop_kernel": "one_loop.py"}
 # Arguments that only the experiments have, in which the launch fixes no number.
 _DEALT = tuple(Argument(name, "i32") for name in ("batch", "workers", "tiles", "grain"))
-_EXTRA_CACHE = Argument("extra_kv_ptr", "*u8", divisible=True)
 _MERGED_APART = {"FUSED": False, "EARLY": True, "CHAINED": True}
 
 
@@ -53,7 +52,7 @@ def signature(kernel: str, live: bool = False) -> Signature:
 
 
 def _experiment(kernel: str, way: Signature, live: bool) -> Signature:
-    known = {argument.name: argument for argument in (*way.arguments, *_DEALT, _EXTRA_CACHE)}
+    known = {argument.name: argument for argument in (*way.arguments, *_DEALT)}
     names = [name for name in _parameters(kernel) if name in known]
     constants = dict(way.constants) | (
         {"LIVE": live, "ROWS": 128 if live else 1} if "LIVE" in _parameters(kernel) else {}
@@ -103,7 +102,7 @@ def main(argv: list[str] | None = None) -> None:
     chain = toolchain_of(options.triton)
     print("arch,kernel,config,merge,use,registers,spill_bytes,shared_bytes,ctas,error")
     for arch in options.arch:
-        for kernel, live in (("_stream_kernel", False), ("_stream_kernel", True), ("_two_loops_kernel", False)):
+        for kernel, live in (("_stream_kernel", False), ("_stream_kernel", True), ("_one_loop_kernel", False)):
             for found in resources(kernel, RACED[arch], arch, live, chain):
                 merge = "fused" if found.config.constants.get("FUSED", True) else "apart"
                 use = f"{found.use}, live" if live else found.use

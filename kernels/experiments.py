@@ -24,11 +24,11 @@ from kernels.bench_providers import Provider, flashmla, our_kernel, variant_file
 from kernels.bench_report import read_rows
 from kernels.bench_timing import read_bandwidth
 from kernels.cases import Case, Inputs, make_inputs, timed_inputs
+from kernels.one_loop import one_loop
 from kernels.reference import attend
 from kernels.sparse_mla_decode import Choice
 from kernels.stream_k import Ranges, stream_k
 from kernels.tuning import label
-from kernels.two_loops import two_loops
 
 Result = tuple[torch.Tensor, torch.Tensor]
 BATCHES = (1, 8, 48, 64, 80, 96, 512)
@@ -71,7 +71,7 @@ def contenders(experiment: str, case: Case) -> Iterator[Provider]:
     for choice in choices:
         yield our_kernel(f"fixed {label(choice)}", choice)
         if experiment == "d":
-            yield _provider(f"two loops {label(choice)}", two_loops, choice)
+            yield _provider(f"one loop {label(choice)}", one_loop, choice)
             continue
         for name, ranges in RANGES.items():
             if _worth(experiment, name, case, choice):
@@ -101,7 +101,7 @@ def fast(path: Path = Path(__file__).parent / "variants" / "fast.yaml") -> Provi
 
 
 def checked(experiment: str) -> Iterator[Case]:
-    """The cases on which an experiment's contenders are held against float64; two loops need two caches."""
+    """The cases on which an experiment's contenders are held against float64; one loop for two lists needs two."""
     return (case for case in CHECKED if experiment != "d" or case.extra)
 
 

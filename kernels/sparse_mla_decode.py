@@ -57,20 +57,8 @@ def _pin(x):
 
 
 @triton.jit
-def _gather(
-    kv_ptr, t, index, extra_index, main_stop, stop, topk, capacity, extra_capacity, page_stride, extra_page_stride,
-    extra_kv_offset, PAGE: tl.constexpr, EXTRA_PAGE: tl.constexpr, HAS_EXTRA: tl.constexpr,
-):  # fmt: skip
-    """The keys of one tile, dequantised, as eight tiles [T, 64] bf16, and which of the tokens are valid."""
-    valid = (t < main_stop) & (index >= 0) & (index < capacity)
-    at, scales_at = _byte_offsets(tl.where(valid, index, 0), page_stride, PAGE)
-    if HAS_EXTRA:
-        extra = (t >= topk) & (t < stop) & (extra_index >= 0) & (extra_index < extra_capacity)
-        extra_at, extra_scales_at = _byte_offsets(tl.where(extra, extra_index, 0), extra_page_stride, EXTRA_PAGE)
-        # The select between two page formulas loses the alignment, and loads fall to single bytes.
-        at = tl.multiple_of(tl.where(extra, extra_at + extra_kv_offset, at), 16)
-        scales_at = tl.multiple_of(tl.where(extra, extra_scales_at + extra_kv_offset, scales_at), 8)
-        valid = valid | extra
+def _gather(kv_ptr, at, scales_at, valid):
+    """The keys at the byte offsets of one tile's tokens, dequantised, as eight tiles [T, 64] bf16."""
     scales = tl.load((kv_ptr + scales_at).to(tl.pointer_type(tl.int64)), mask=valid, other=0)
     kv_at = kv_ptr + at[:, None]
     raw = ()
@@ -85,7 +73,7 @@ def _gather(
         bits = (code << 7) | tl.where((code == 0) | (code == 255), 0x40, 0)
         scale = bits.to(tl.int16).to(tl.bfloat16, bitcast=True).to(COMPUTE)
         k = k + (_pin(_upcast(raw[g]) * scale[:, None]),)
-    return k + (rope,), valid
+    return k + (rope,)
 
 
 @triton.jit
@@ -141,39 +129,40 @@ def _byte_offsets(index, page_stride, PAGE: tl.constexpr):
 
 
 @triton.jit
-def _walk(
-    state, q, t, index, extra_index, index_at, extra_index_at, kv_ptr, start, stop, main_stop, topk, extra_topk,
-    capacity, extra_capacity, page_stride, extra_page_stride, extra_kv_offset, scale_log2e,
-    PAGE: tl.constexpr, EXTRA_PAGE: tl.constexpr, HAS_EXTRA: tl.constexpr, BLOCK_T: tl.constexpr,
-):  # fmt: skip
-    """State (see _fresh) after the entries [start, stop) of a row; t, index and extra_index are the first tile's."""
+def _attend(state, q, k, valid, scale_log2e):
+    """State (see _fresh) after one tile of keys, which are its values too."""
     acc, weight, top = state
+    s = tl.zeros_like(weight)
+    for g in tl.static_range(8):
+        s = tl.dot(q[g], tl.trans(k[g]), s)
+    s = tl.where(valid[None, :], s * scale_log2e, float("-inf"))
+    new_top = tl.maximum(top, tl.max(s, 1))
+    p = tl.exp2(s - new_top[:, None])
+    fade = tl.exp2(top - new_top)[:, None]
+    # Kept per column and summed once at the end: one exchange between warps less in every step.
+    weight = weight * fade + p
+    p = p.to(COMPUTE)
+    new_acc = ()
+    for g in tl.static_range(8):
+        new_acc = new_acc + (tl.dot(p, k[g], acc[g] * fade),)
+    return new_acc, weight, new_top
+
+
+@triton.jit
+def _walk(
+    state, q, t, index, index_at, kv_ptr, start, stop, topk, capacity, page_stride, scale_log2e,
+    PAGE: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
+    """State (see _fresh) after the entries [start, stop) of a row's list; t and index are the first tile's."""
     for _ in range(start, stop, BLOCK_T):
-        k, valid = _gather(
-            kv_ptr, t, index, extra_index, main_stop, stop, topk, capacity, extra_capacity, page_stride,
-            extra_page_stride, extra_kv_offset, PAGE, EXTRA_PAGE, HAS_EXTRA,
-        )  # fmt: skip
+        valid = (t < stop) & (index >= 0) & (index < capacity)
+        at, scales_at = _byte_offsets(tl.where(valid, index, 0), page_stride, PAGE)
+        k = _gather(kv_ptr, at, scales_at, valid)
         # The next entries come while this tile is worked on: no gather waits for an address.
         t += BLOCK_T
         index = _entries(index_at, t, topk)
-        if HAS_EXTRA:
-            extra_index = _entries(extra_index_at, t - topk, extra_topk)
-        s = tl.zeros_like(weight)
-        for g in tl.static_range(8):
-            s = tl.dot(q[g], tl.trans(k[g]), s)
-        s = tl.where(valid[None, :], s * scale_log2e, float("-inf"))
-        new_top = tl.maximum(top, tl.max(s, 1))
-        p = tl.exp2(s - new_top[:, None])
-        fade = tl.exp2(top - new_top)[:, None]
-        top = new_top
-        # Kept per column and summed once at the end: one exchange between warps less in every step.
-        weight = weight * fade + p
-        p = p.to(COMPUTE)
-        new_acc = ()
-        for g in tl.static_range(8):
-            new_acc = new_acc + (tl.dot(p, k[g], acc[g] * fade),)
-        acc = new_acc
-    return acc, weight, top
+        state = _attend(state, q, k, valid, scale_log2e)
+    return state
 
 
 @triton.jit
@@ -337,8 +326,8 @@ def _leave(
 )
 @triton.jit(
     do_not_specialize=[
-        "extra_kv_offset", "capacity", "extra_capacity", "topk", "extra_topk", "splits", "chunk", "topk_rounded",
-        "batch_rounded", "stride_lse_row", "stride_index_row", "stride_extra_row",
+        "capacity", "extra_capacity", "topk", "extra_topk", "splits", "chunk", "topk_rounded", "batch_rounded",
+        "stride_lse_row", "stride_index_row", "stride_extra_row",
     ]
 )  # fmt: skip
 def _sparse_mla_decode_kernel(
@@ -348,6 +337,7 @@ def _sparse_mla_decode_kernel(
     kv_ptr,
     index_ptr,
     length_ptr,
+    extra_kv_ptr,
     extra_index_ptr,
     extra_length_ptr,
     sink_ptr,
@@ -355,7 +345,6 @@ def _sparse_mla_decode_kernel(
     part_lse_ptr,
     arrived_ptr,
     scale_log2e: tl.float32,
-    extra_kv_offset: tl.int64,
     page_stride: tl.int64,
     extra_page_stride: tl.int64,
     capacity: tl.int32,
@@ -393,7 +382,6 @@ def _sparse_mla_decode_kernel(
     row = (tl.program_id(0) // head_blocks).to(tl.int64)
     split = tl.program_id(1)
     heads_at = head_block * BLOCK_H + tl.arange(0, BLOCK_H)
-    head_mask = heads_at < HEADS
     if CHAINED:
         # Launched before the kernel ahead has ended: nothing may be read or written until it has.
         tl.extra.cuda.gdc_wait()
@@ -403,25 +391,29 @@ def _sparse_mla_decode_kernel(
     start = split * chunk
     t = start + tl.arange(0, BLOCK_T)
     index_at = index_ptr + row * stride_index_row
-    extra_index_at = extra_index_ptr + row * stride_extra_row
     index = _entries(index_at, t, topk)
-    extra_index = index
     if HAS_EXTRA:
-        extra_index = _entries(extra_index_at, t - topk, extra_topk)
-    q_at = q_ptr + row * stride_q_row + heads_at[:, None] * stride_q_head
-    q = _queries(q_at, head_mask)
+        extra_start = tl.maximum(start - topk, 0)
+        extra_t = extra_start + tl.arange(0, BLOCK_T)
+        extra_index_at = extra_index_ptr + row * stride_extra_row
+        extra_index = _entries(extra_index_at, extra_t, extra_topk)
+    q = _queries(q_ptr + row * stride_q_row + heads_at[:, None] * stride_q_head, heads_at < HEADS)
     n_main, end = _extent(length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH)
     used = tl.maximum(tl.cdiv(end, chunk), 1)
     if split >= used:
         return
 
-    stop = tl.minimum(start + chunk, end)
-    main_stop = tl.minimum(n_main, stop)
     state = _walk(
-        _fresh(BLOCK_H, BLOCK_T), q, t, index, extra_index, index_at, extra_index_at, kv_ptr, start, stop, main_stop,
-        topk, extra_topk, capacity, extra_capacity, page_stride, extra_page_stride, extra_kv_offset, scale_log2e,
-        PAGE, EXTRA_PAGE, HAS_EXTRA, BLOCK_T,
+        _fresh(BLOCK_H, BLOCK_T), q, t, index, index_at, kv_ptr, start, tl.minimum(start + chunk, n_main), topk,
+        capacity, page_stride, scale_log2e, PAGE, BLOCK_T,
     )  # fmt: skip
+    if HAS_EXTRA:
+        # A loop of its own: choosing the cache token by token, or tile by tile, costs more than a second pipeline.
+        state = _walk(
+            state, q, extra_t, extra_index, extra_index_at, extra_kv_ptr, extra_start,
+            tl.minimum(start + chunk, end) - topk, extra_topk, extra_capacity, extra_page_stride, scale_log2e,
+            EXTRA_PAGE, BLOCK_T,
+        )  # fmt: skip
     _leave(
         state, out_ptr, lse_ptr, sink_ptr, part_ptr, part_lse_ptr, arrived_ptr, row, split, used, splits, head_block,
         stride_out_row, stride_out_head, stride_lse_row, HEADS, HAS_SINK, SINK_IN_LSE, FUSED, BLOCK_H,
@@ -583,6 +575,7 @@ def sparse_mla_decode(
         cache,
         index,
         index if topk_length is None else topk_length,
+        extra_cache,
         extra_index,
         extra_index if extra_topk_length is None else extra_topk_length,
         lse if attn_sink is None else attn_sink,
@@ -590,7 +583,6 @@ def sparse_mla_decode(
         part_lse,
         counters,
         (dim**-0.5 if softmax_scale is None else softmax_scale) * 1.4426950408889634,
-        extra_cache.data_ptr() - cache.data_ptr(),
         cache.stride(0),
         extra_cache.stride(0),
         cache.shape[0] * cache.shape[1],

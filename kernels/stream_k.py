@@ -61,8 +61,8 @@ def _ends(length_ptr, extra_length_ptr, batch, topk, extra_topk, HAS_LENGTH: tl.
 
 @triton.jit(
     do_not_specialize=[
-        "extra_kv_offset", "capacity", "extra_capacity", "topk", "extra_topk", "batch", "workers", "tiles", "grain",
-        "splits", "stride_lse_row", "stride_index_row", "stride_extra_row",
+        "capacity", "extra_capacity", "topk", "extra_topk", "batch", "workers", "tiles", "grain", "splits",
+        "stride_lse_row", "stride_index_row", "stride_extra_row",
     ]
 )  # fmt: skip
 def _stream_kernel(
@@ -72,6 +72,7 @@ def _stream_kernel(
     kv_ptr,
     index_ptr,
     length_ptr,
+    extra_kv_ptr,
     extra_index_ptr,
     extra_length_ptr,
     sink_ptr,
@@ -79,7 +80,6 @@ def _stream_kernel(
     part_lse_ptr,
     arrived_ptr,
     scale_log2e: tl.float32,
-    extra_kv_offset: tl.int64,
     page_stride: tl.int64,
     extra_page_stride: tl.int64,
     capacity: tl.int32,
@@ -148,11 +148,12 @@ def _stream_kernel(
         start = (lo - first) * BLOCK_T
         t = start + tl.arange(0, BLOCK_T)
         index_at = index_ptr + at * stride_index_row
-        extra_index_at = extra_index_ptr + at * stride_extra_row
         index = _entries(index_at, t, topk)
-        extra_index = index
         if HAS_EXTRA:
-            extra_index = _entries(extra_index_at, t - topk, extra_topk)
+            extra_start = tl.maximum(start - topk, 0)
+            extra_t = extra_start + tl.arange(0, BLOCK_T)
+            extra_index_at = extra_index_ptr + at * stride_extra_row
+            extra_index = _entries(extra_index_at, extra_t, extra_topk)
         q = _queries(q_ptr + at * stride_q_row + heads_at[:, None] * stride_q_head, head_mask)
         n_main, end = _extent(
             length_ptr, extra_length_ptr, at, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH
@@ -164,10 +165,14 @@ def _stream_kernel(
         if lo < live:
             stop = tl.minimum((tl.minimum(hi, live) - first) * BLOCK_T, end)
             state = _walk(
-                _fresh(BLOCK_H, BLOCK_T), q, t, index, extra_index, index_at, extra_index_at, kv_ptr, start, stop,
-                tl.minimum(n_main, stop), topk, extra_topk, capacity, extra_capacity, page_stride, extra_page_stride,
-                extra_kv_offset, scale_log2e, PAGE, EXTRA_PAGE, HAS_EXTRA, BLOCK_T,
+                _fresh(BLOCK_H, BLOCK_T), q, t, index, index_at, kv_ptr, start, tl.minimum(stop, n_main), topk,
+                capacity, page_stride, scale_log2e, PAGE, BLOCK_T,
             )  # fmt: skip
+            if HAS_EXTRA:
+                state = _walk(
+                    state, q, extra_t, extra_index, extra_index_at, extra_kv_ptr, extra_start, stop - topk, extra_topk,
+                    extra_capacity, extra_page_stride, scale_log2e, EXTRA_PAGE, BLOCK_T,
+                )  # fmt: skip
             owner = _worker(first, workers, units, grain)
             used = _worker(live - 1, workers, units, grain) - owner + 1
             _leave(
@@ -285,9 +290,7 @@ def stream_k(
         "LIVE": ranges.live, "ROWS": triton.next_power_of_2(call.batch) if ranges.live else 1,
     }  # fmt: skip
     parts = call.partials(splits, partials)
-    attention = call.shared | call.attention | call.options | dealt | parts
-    attention["extra_kv_offset"] = attention.pop("extra_kv_ptr").data_ptr() - attention["kv_ptr"].data_ptr()
-    _stream_kernel[(workers * call.head_blocks,)](**attention)
+    _stream_kernel[(workers * call.head_blocks,)](**call.shared, **call.attention, **call.options, **dealt, **parts)
     if choice.merge != "fused" and splits > 1:
         del parts["arrived_ptr"]
         _stream_merge_kernel[(call.batch * call.heads,)](

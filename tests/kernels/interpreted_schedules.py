@@ -14,9 +14,9 @@ from tests.kernels.interpreted import APART, SMALL, TILE, compare, same
 import torch
 
 from kernels.cases import Case, make_inputs
+from kernels.one_loop import one_loop
 from kernels.reference import attend
 from kernels.stream_k import Ranges, stream_k
-from kernels.two_loops import two_loops
 
 MIXED = replace(
     SMALL, batch=3, heads=13, topk=16, extra=20, extra_page=2, lengths="ragged", holes="random", sink="mixed"
@@ -31,7 +31,7 @@ STREAMED = {
     ),
     "whole rows": (("garbage", replace(MIXED, lengths="short", holes="garbage"), 2, TILE),),
 }
-TWO_LOOPS = (
+ONE_LOOP = (
     ("mixed", MIXED, 3, TILE),
     ("garbage", replace(MIXED, lengths="short", holes="garbage"), 4, APART),
     ("nothing", replace(MIXED, lengths="zero"), 1, TILE),
@@ -60,8 +60,8 @@ def all_findings() -> dict[str, dict[str, Any]]:
         for kind, case, workers, choice in cases:
             schedule = partial(stream_k, choice=choice, ranges=RANGES[name], workers=workers)
             found[f"{name}, {kind}"] = findings(schedule, case)
-    for kind, case, splits, choice in TWO_LOOPS:
-        found[f"two loops, {kind}"] = findings(partial(two_loops, choice=choice, splits=splits), case)
+    for kind, case, splits, choice in ONE_LOOP:
+        found[f"one loop, {kind}"] = findings(partial(one_loop, choice=choice, splits=splits), case)
     return found
 
 

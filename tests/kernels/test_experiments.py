@@ -23,17 +23,17 @@ from kernels.bench_providers import Provider
 from kernels.cases import Case, make_inputs
 from kernels.experiment_code import KERNELS, config, resources
 from kernels.experiments import BATCHES, PLAN, Machine, contenders, main
+from kernels.one_loop import one_loop
 from kernels.reference import attend
 from kernels.sparse_mla_decode import Choice
 from kernels.stream_k import Ranges, _worker, most_splits, stream_k, worker_count
-from kernels.two_loops import two_loops
 
 pytestmark = pytest.mark.kernel
 
 ROOT = Path(__file__).parents[2]
 AGREEING = (
     "stream, mixed", "stream, 24 heads", "live, straggler", "live, mixed", "live, nothing", "whole rows, garbage",
-    "two loops, mixed", "two loops, garbage", "two loops, nothing",
+    "one loop, mixed", "one loop, garbage", "one loop, nothing",
 )  # fmt: skip
 
 Findings = dict[str, dict[str, Any]]
@@ -94,8 +94,8 @@ def test_what_cannot_be_dealt_out_is_refused() -> None:
         stream_k(inputs, Choice(16, 4, 1), Ranges(live=True, whole_rows=True))
     with pytest.raises(ValueError, match="128 owners, more than 64"):
         stream_k(inputs, Choice(16, 4, 1), Ranges(), workers=128)
-    with pytest.raises(ValueError, match="two caches"):
-        two_loops(inputs, Choice(16, 4, 1))
+    with pytest.raises(ValueError, match="one loop anyway"):
+        one_loop(inputs, Choice(16, 4, 1))
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_contender_with_a_fault_is_told_and_not_timed(tmp_path: Path, capsys: py
 
 def test_summary_names_the_fastest_choice_of_each_schedule(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "rows.csv", {})
-    for name, us in (("fast", 25.0), ("stream 64/4/2", 27.0), ("stream 32/4/3", 24.0), ("two loops 32/4/3", 26.0)):
+    for name, us in (("fast", 25.0), ("stream 64/4/2", 27.0), ("stream 32/4/3", 24.0), ("one loop 32/4/3", 26.0)):
         writer.write(replace(row_of(BASE, name), median_us=us))
     (line,) = experiments.summary(tmp_path / "rows.csv")
-    assert line == "| 1 | 16 | 512 | full | fast 25.0 | stream 24.0 (32/4/3) | two loops 26.0 (32/4/3) |"
+    assert line == "| 1 | 16 | 512 | full | fast 25.0 | stream 24.0 (32/4/3) | one loop 26.0 (32/4/3) |"
 
 
 def test_no_measurement_begins_after_the_time(tmp_path: Path) -> None:

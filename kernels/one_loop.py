@@ -1,6 +1,6 @@
-"""Experiment (d), the control of the virtual list: two caches in one launch, but each list walked by a loop of its own.
+"""Experiment (d), the control of the two loops: both caches' lists in one loop, each tile out of one cache alone.
 
-Not the product's path: it shows what choosing the cache per token costs or saves.
+Not the product's path: it shows what a second loop costs or saves.
 """
 
 # Device code is typed by Triton, not by Python.
@@ -17,13 +17,14 @@ import triton.language as tl
 from kernels.arguments import at_once, call_of
 from kernels.sparse_mla_decode import (
     Choice,
+    _attend,
     _entries,
     _extent,
     _fresh,
+    _gather,
     _leave,
     _merge_kernel,
     _queries,
-    _walk,
     split_count,
 )
 
@@ -34,7 +35,7 @@ from kernels.sparse_mla_decode import (
         "stride_extra_row",
     ]
 )  # fmt: skip
-def _two_loops_kernel(
+def _one_loop_kernel(
     q_ptr,
     out_ptr,
     lse_ptr,
@@ -78,7 +79,7 @@ def _two_loops_kernel(
     BLOCK_H: tl.constexpr,
     BLOCK_T: tl.constexpr,
 ):
-    """One program: the same part of the two lists laid end to end as in the product's kernel, in one loop each."""
+    """One program: the same part of the two lists laid end to end, its tiles being of one list or the other."""
     head_blocks: tl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
     head_block = tl.program_id(0) % head_blocks
     row = (tl.program_id(0) // head_blocks).to(tl.int64)
@@ -91,36 +92,49 @@ def _two_loops_kernel(
 
     start = split * chunk
     extra_start = tl.maximum(start - topk, 0)
-    t = start + tl.arange(0, BLOCK_T)
-    extra_t = extra_start + tl.arange(0, BLOCK_T)
+    lanes = tl.arange(0, BLOCK_T)
     index_at = index_ptr + row * stride_index_row
     extra_index_at = extra_index_ptr + row * stride_extra_row
-    index = _entries(index_at, t, topk)
-    extra_index = _entries(extra_index_at, extra_t, extra_topk)
     q = _queries(q_ptr + row * stride_q_row + heads_at[:, None] * stride_q_head, heads_at < HEADS)
     n_main, end = _extent(length_ptr, extra_length_ptr, row, topk, extra_topk, HAS_LENGTH, HAS_EXTRA, HAS_EXTRA_LENGTH)
     used = tl.maximum(tl.cdiv(end, chunk), 1)
     if split >= used:
         return
 
-    stop = tl.minimum(start + chunk, n_main)
-    state = _walk(
-        _fresh(BLOCK_H, BLOCK_T), q, t, index, index, index_at, index_at, kv_ptr, start, stop, stop, topk, extra_topk,
-        capacity, extra_capacity, page_stride, extra_page_stride, 0, scale_log2e, PAGE, EXTRA_PAGE, False, BLOCK_T,
-    )  # fmt: skip
-    stop = tl.minimum(start + chunk, end) - topk
-    state = _walk(
-        state, q, extra_t, extra_index, extra_index, extra_index_at, extra_index_at, extra_kv_ptr, extra_start, stop,
-        stop, extra_topk, topk, extra_capacity, capacity, extra_page_stride, page_stride, 0, scale_log2e, EXTRA_PAGE,
-        PAGE, False, BLOCK_T,
-    )  # fmt: skip
+    main_stop = tl.minimum(start + chunk, n_main)
+    extra_stop = tl.minimum(start + chunk, end) - topk
+    main_tiles = tl.cdiv(tl.maximum(main_stop - start, 0), BLOCK_T)
+    extra_tiles = tl.cdiv(tl.maximum(extra_stop - extra_start, 0), BLOCK_T)
+    # Tile i of the second list begins at extra_from + i * BLOCK_T.
+    extra_from = extra_start - main_tiles * BLOCK_T
+
+    first = main_tiles > 0
+    t = tl.where(first, start, extra_from) + lanes
+    index = _entries(tl.where(first, index_at, extra_index_at), t, tl.where(first, topk, extra_topk))
+    state = _fresh(BLOCK_H, BLOCK_T)
+    for i in range(0, main_tiles + extra_tiles):
+        main = i < main_tiles
+        valid = (t < tl.where(main, main_stop, extra_stop)) & (index >= 0)
+        valid = valid & (index < tl.where(main, capacity, extra_capacity))
+        index = tl.where(valid, index, 0)
+        page = tl.where(main, index // PAGE, index // EXTRA_PAGE)
+        tokens = tl.where(main, PAGE, EXTRA_PAGE)
+        slot = index - page * tokens
+        base = page.to(tl.int64) * tl.where(main, page_stride, extra_page_stride)
+        # The select loses the alignment, and loads fall to single bytes.
+        at = tl.multiple_of(base + slot * 576, 16)
+        k = _gather(tl.where(main, kv_ptr, extra_kv_ptr), at, tl.multiple_of(base + tokens * 576 + slot * 8, 8), valid)
+        main = i + 1 < main_tiles
+        t = tl.where(main, start, extra_from) + (i + 1) * BLOCK_T + lanes
+        index = _entries(tl.where(main, index_at, extra_index_at), t, tl.where(main, topk, extra_topk))
+        state = _attend(state, q, k, valid, scale_log2e)
     _leave(
-        state, out_ptr, lse_ptr, sink_ptr, part_ptr, part_lse_ptr, arrived_ptr, row, split, used, splits, head_block,
-        stride_out_row, stride_out_head, stride_lse_row, HEADS, HAS_SINK, SINK_IN_LSE, FUSED, BLOCK_H,
+        state, out_ptr, lse_ptr, sink_ptr, part_ptr, part_lse_ptr, arrived_ptr, row, split, used, splits,
+        head_block, stride_out_row, stride_out_head, stride_lse_row, HEADS, HAS_SINK, SINK_IN_LSE, FUSED, BLOCK_H,
     )  # fmt: skip
 
 
-def two_loops(
+def one_loop(
     inputs: dict[str, Any],
     choice: Choice,
     *,
@@ -134,13 +148,13 @@ def two_loops(
     """
     call = call_of(inputs, choice, out)
     if not call.shared["HAS_EXTRA"]:
-        raise ValueError("two loops need two caches; give an extra cache and its indices")
+        raise ValueError("there is one loop anyway with one cache; give an extra cache and its indices")
     splits = splits or split_count(call.batch * call.head_blocks, call.tokens, call.slots)
     chunk = triton.cdiv(triton.cdiv(call.tokens, splits), choice.block_t) * choice.block_t
     splits = triton.cdiv(call.tokens, chunk)
     cut = {"splits": splits, "chunk": chunk}
     parts = call.partials(splits, partials)
-    _two_loops_kernel[(call.batch * call.head_blocks, splits)](
+    _one_loop_kernel[(call.batch * call.head_blocks, splits)](
         **call.shared, **call.attention, **call.options, **cut, **parts
     )
     if choice.merge != "fused" and splits > 1:
