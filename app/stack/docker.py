@@ -18,6 +18,7 @@ from app.kernel.placed import PlacedKernel
 from app.settings import NCCL_KEYS, Deployment
 from app.stack.compose import Compose, compose_files
 from app.stack.evidence import read_evidence
+from app.stack.process import COLOUR, LAST_LINES, last_words
 from loadtest.client.key import without_key
 
 PROJECT = "decode-ab"
@@ -135,7 +136,7 @@ class DockerStack:
         if not found:
             return []
         with told(f"reading {service}'s log"):
-            text = connect().api.logs(found[0].id, tail=lines).decode(errors="replace")
+            text = COLOUR.sub("", connect().api.logs(found[0].id, tail=lines).decode(errors="replace"))
             # SGLang prints its arguments, the key among them (sgl-project/sglang#30166).
             return without_key(text, os.environ).splitlines()
 
@@ -222,8 +223,7 @@ class DockerStack:
         """One line on a service that does not run, with its last words."""
         if container is None:
             return f"{service} has no container; bring the stack up first"
-        last = " | ".join(self.tail(service, 3)) or "no output"
-        return f"{service} ended with exit code {container.exit_code}: {last}"
+        return f"{service} ended with exit code {container.exit_code}: {last_words(self.tail(service, LAST_LINES))}"
 
     def _remove_volumes(self) -> None:
         # Compose forgets the cache volumes of variants that were switched away from.

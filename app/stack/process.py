@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.engine import Command
@@ -92,9 +92,8 @@ class Service:
         return without_key(text, os.environ).splitlines()[-lines:]
 
     def last_words(self) -> str:
-        """Why it ended, as far as its log tells: its last exception, which others may talk after, or its last lines."""
-        lines = self.tail(LAST_LINES)
-        return next((line for line in reversed(lines) if FAULT.match(line)), " | ".join(lines[-3:])) or "no output"
+        """Why it ended, as far as its log tells."""
+        return last_words(self.tail(LAST_LINES))
 
     def _signal(self, sign: signal.Signals) -> bool:
         if self._process is None:
@@ -112,6 +111,11 @@ class Service:
         except (ProcessLookupError, PermissionError):
             return False
         return True
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """Of the LAST_LINES of a log: the last exception, which others may talk after, or the last lines."""
+    return next((line for line in reversed(lines) if FAULT.match(line)), " | ".join(lines[-3:])) or "no output"
 
 
 def service_environment(command: Command) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from app.engine.probe import answers
 from app.errors import LabError, NotReadyError, printable
 from app.stack import Stack
-from app.stack.process import COLOUR, wait_until
+from app.stack.process import LAST_LINES, last_words, wait_until
 
 LOOK_EVERY_S = 0.5
 # A busy router may miss a look or two.
@@ -61,8 +61,8 @@ class Watch:
         """What ended though it should run, with its last words."""
         if not (names := self._stack.alive()):
             return ""
-        last = printable(COLOUR.sub("", " | ".join(self._stack.tail(names[0], 2))), WORDS) or "no output"
-        return f"{', '.join(names)} ended {when}; last words: {last}"
+        words = printable(last_words(self._stack.tail(names[0], LAST_LINES)), WORDS)
+        return f"{', '.join(names)} ended {when}; last words: {words}"
 
     def _unserved(self, now: float) -> str:
         if not self.router_url:

@@ -47,6 +47,12 @@ def test_a_service_that_ended_is_named_with_its_last_words(stack: FakeStack, clo
     assert later(watch, clock) == "decode ended during the load; last words: CUDA out of memory"
 
 
+def test_a_service_is_named_with_the_exception_that_its_launcher_talked_after(stack: FakeStack, clock: Hands) -> None:
+    stack.dead, stack.words = ["decode"], ["RuntimeError: out of memory", "Child died", "Killing all", "Bye"]
+    told = later(Watch(stack, stack.endpoints.router_url, clock), clock)
+    assert told.endswith("last words: RuntimeError: out of memory")
+
+
 def test_a_router_may_miss_a_look_but_not_for_long(stack: FakeStack, clock: Hands) -> None:
     watch = Watch(stack, "http://127.0.0.1:9", clock)
     assert later(watch, clock, ROUTER_PATIENCE_S - 1) == ""
