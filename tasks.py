@@ -3,53 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
 
 from invoke.collection import Collection
 from invoke.context import Context
-from invoke.exceptions import Exit
-from invoke.main import program
-from invoke.tasks import Task, task
+from invoke.tasks import Task
 
 from app import errors
+from app.ending import ending_task
 from app.lazily import lazily
-from app.task_help import shown_help
 
-if TYPE_CHECKING:
-    from app import arguments, environment
+with lazily("app"):
     from app import bench_client as bench_clients
+    from app import environment
     from app.chaos import command as faults
     from app.console import campaigns as console
     from app.console import changes, operations, planning
     from app.doctor import examination
     from app.engine.sglang import travel
-    from app.gate import bench as bench_kernels
-    from app.gate import gate, profile
+    from app.gate import bench, gate, profile
     from app.ledger import kernels as kernel_ledger
     from app.project import audit as audits
     from app.project import checks, documentation
     from app.project import release as releases
-else:
-    arguments = lazily("app.arguments")
-    audits = lazily("app.project.audit")
-    bench_clients = lazily("app.bench_client")
-    bench_kernels = lazily("app.gate.bench")
-    changes = lazily("app.console.changes")
-    checks = lazily("app.project.checks")
-    faults = lazily("app.chaos.command")
-    console = lazily("app.console.campaigns")
-    documentation = lazily("app.project.documentation")
-    examination = lazily("app.doctor.examination")
-    environment = lazily("app.environment")
-    gate = lazily("app.gate.gate")
-    kernel_ledger = lazily("app.ledger.kernels")
-    operations = lazily("app.console.operations")
-    planning = lazily("app.console.planning")
-    profile = lazily("app.gate.profile")
-    releases = lazily("app.project.release")
-    travel = lazily("app.engine.sglang.travel")
 
 # A campaign's code is that of its gravest decision, gravest first.
 DECISION_CODES = {"invalid": 9, "reject": 7, "undecided": 8, "same-code": 8, "accept": 0}
@@ -64,28 +39,7 @@ ERROR_CODES: tuple[tuple[type[errors.LabError], int], ...] = (
 )
 INTERRUPTED = 130
 SOUND, FAULTY = 0, 6
-
-
-def lab_task(body: Callable[..., int | None]) -> Task[Any]:
-    """An Invoke task that ends with the exit code of its outcome, and with one line for a fault."""
-
-    @functools.wraps(body)
-    def wrapped(*args: Any, **options: Any) -> None:
-        # Invoke takes it for the value of an option that is still missing.
-        if {"--help", "-h"} & set(options.values()):
-            program.run(["invoke", "--help", body.__name__.replace("_", "-")])
-            return
-        try:
-            code = body(*args, **options)
-        except errors.LabError as e:
-            raise Exit(f"lab: {e}", next((c for kind, c in ERROR_CODES if isinstance(e, kind)), 2)) from e
-        except KeyboardInterrupt as e:
-            # A campaign says by which command it goes on.
-            raise Exit("; ".join(("lab: interrupted; what was finished is kept", *e.args)), INTERRUPTED) from e
-        if code:
-            raise Exit(code=code)
-
-    return cast("Task[Any]", task(wrapped, help=shown_help(body)))
+lab_task = functools.partial(ending_task, codes=ERROR_CODES, interrupted=INTERRUPTED)
 
 
 @lab_task
@@ -103,7 +57,7 @@ def test(_: Context, select: str = "") -> int:
 @lab_task
 def docs(_: Context, out: str = "site") -> None:
     """Builds the documentation as a site, links checked, and writes docs/reference.md anew."""
-    documentation.build_site(ns, (ERROR_CODES, DECISION_CODES, INTERRUPTED), Path(out))
+    documentation.build_site(ns, (ERROR_CODES, DECISION_CODES, INTERRUPTED), out)
 
 
 @lab_task
@@ -144,8 +98,7 @@ def check(
 ) -> int:
     """The gate: compiles a variant for an arch with no GPU and says what would go wrong."""
     environment.ensure("gate")
-    target = {"arch": arch, "triton": triton or None, "model": Path(model) if model else None, "tp": tp, "stock": stock}
-    return gate.run_check(variant, allow_noop=allow_noop, as_json=json, **target)
+    return gate.run_check(variant, triton, model, allow_noop=allow_noop, as_json=json, arch=arch, tp=tp, stock=stock)
 
 
 @lab_task
@@ -154,8 +107,7 @@ def profile_kernel(
 ) -> int:
     """Holds the launches in a profiler trace against the gate's prediction; without --trace records one on this GPU."""
     environment.ensure("gate")
-    given, kept = Path(trace) if trace else None, Path(out) if out else None
-    return profile.run_profile(variant, trace=given, out=kept, arch=arch, batch=batch, heads=heads or None)
+    return profile.run_profile(variant, trace=trace, out=out, arch=arch, batch=batch, heads=heads)
 
 
 @lab_task
@@ -167,8 +119,7 @@ def bench_kernel(
     sweep: bool = False,
 ) -> None:
     """Times variants' kernels alone on this GPU, beside FlashMLA where its library is named."""
-    named = arguments.names(variants, "variants")
-    bench_kernels.bench_kernels(named, Path(out), Path(flashmla) if flashmla else None, sweep)
+    bench.bench_kernels(variants, out, flashmla, sweep)
 
 
 @lab_task
@@ -215,10 +166,7 @@ def compare(
     quiet: bool = False,
 ) -> int:
     """Measures variants against their controls and judges them; --resume ID goes on, --import judges others' rows."""
-    options = {k: v for k, v in locals().items() if k not in ("_", "import_")}
-    if import_:
-        return gravest(console.decisions(console.judge_imported(import_, variants, delta, id)))
-    return gravest(console.decisions(console.compare_from_options(**options)))
+    return gravest(console.judge(**{k: v for k, v in locals().items() if k != "_"}))
 
 
 @lab_task
@@ -344,8 +292,5 @@ def gravest(decisions: list[str]) -> int:
     return next((code for decision, code in DECISION_CODES.items() if decision in decisions), 0)
 
 
-TASKS = [demo, test, docs, doctor, variants, new_variant, diff, check, profile_kernel, compare, report, ledger, plan]
-MEASURES = [bench_kernel, bench_client, calibrate_verdict, chaos, audit]
-ns = Collection(
-    *TASKS, *MEASURES, build, images, up, switch, verify, promote, rollback, pin, manifests, prepare_gpu, down, release
-)
+# By type and not by isinstance, which would load what is imported lazily.
+ns = Collection(*(found for found in tuple(globals().values()) if type(found) is Task))

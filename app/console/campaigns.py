@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -58,6 +59,18 @@ def show_variants(as_json: bool) -> None:
     for row in rows:
         table.add_row(*row)
     show(table)
+
+
+def judge(import_: str, **options: Any) -> list[str]:
+    """The decisions on what is measured now by the task's options, or on what another load driver measured.
+
+    import_: the folder of the latter, with import.csv; empty to measure.
+    """
+    if import_:
+        outcome = judge_imported(import_, options["variants"], options["delta"], options["id"])
+    else:
+        outcome = compare_from_options(**options)
+    return decisions(outcome)
 
 
 def compare_from_options(

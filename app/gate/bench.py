@@ -6,9 +6,9 @@ import importlib.util
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
+from app import arguments
 from app.environment import ROOT
 from app.errors import LoadError, NotReadyError
 from app.kernel.placing import place_kernels
@@ -16,17 +16,18 @@ from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
 
 
-def bench_kernels(variants: Sequence[str], out: Path, flashmla: Path | None, sweep: bool) -> None:
+def bench_kernels(variants: str, out: str, flashmla: str, sweep: bool) -> None:
     """Writes rows and conditions to `out`; flashmla names sglang-kernel's flashmla_ops library for the CUDA peer.
 
     NotReadyError without torch on a CUDA GPU: a benchmark of anything else would say nothing.
     """
+    names = arguments.names(variants, "variants")
     _require_gpu()
     with tempfile.TemporaryDirectory(prefix="decode-ab-") as folder:
-        placed = place_kernels(load_variants(), variants, fetch_base(), Path(folder))
-        command = [sys.executable, "-m", "kernels.bench", "--out", str(out)]
-        command += [part for name in variants for part in ("--variant", f"{name}={placed[name].path}")]
-        command += ["--flashmla", str(flashmla)] if flashmla else []
+        placed = place_kernels(load_variants(), names, fetch_base(), Path(folder))
+        command = [sys.executable, "-m", "kernels.bench", "--out", out]
+        command += [part for name in names for part in ("--variant", f"{name}={placed[name].path}")]
+        command += ["--flashmla", flashmla] if flashmla else []
         command += ["--sweep"] if sweep else []
         if subprocess.run(command, cwd=ROOT).returncode != 0:
             raise LoadError(f"the benchmark ended early; the rows it measured are in {out}")

@@ -76,9 +76,11 @@ def on_stock(variant: Variant) -> Variant:
     return replace(variant, target=Target(variant.target.module, pinned().kernel), change=change)
 
 
-def run_check(name: str, *, allow_noop: bool = False, as_json: bool = False, **options: Any) -> int:
+def run_check(
+    name: str, triton: str = "", model: str = "", *, allow_noop: bool = False, as_json: bool = False, **options: Any
+) -> int:
     """Print the gate's report on a variant, options as for check_named; GateError when it may not be built."""
-    report = check_named(name, **options)
+    report = check_named(name, triton=triton or None, model=Path(model) if model else None, **options)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:

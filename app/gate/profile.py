@@ -135,11 +135,14 @@ def profile_variant(
     return ProfileReport(trace, gate, launched, matches, device)
 
 
-def run_profile(name: str, *, as_json: bool = False, **options: Any) -> int:
+def run_profile(
+    name: str, *, trace: str = "", out: str = "", heads: int = 0, as_json: bool = False, **options: Any
+) -> int:
     """Print what profile_variant found; ProofError when the trace is of another build."""
     from app.terminal import show
 
-    report = profile_variant(name, **options)
+    given, kept = Path(trace) if trace else None, Path(out) if out else None
+    report = profile_variant(name, given, heads=heads or None, out=kept, **options)
     if as_json:
         print(json.dumps(report.to_json(), indent=2))
     else:

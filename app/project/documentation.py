@@ -15,9 +15,9 @@ from app.records import write_text
 REFERENCE = ROOT / "docs" / "reference.md"
 
 
-def build_site(collection: object, exits: Exits, out: Path) -> None:
-    """Writes docs/reference.md anew and builds docs/ into `out`; UsageError when a page or link is wrong."""
-    require_own(out)
+def build_site(collection: object, exits: Exits, folder: str) -> None:
+    """Writes docs/reference.md anew and builds docs/ into the folder; UsageError when a page or link is wrong."""
+    require_own(out := Path(folder))
     ensure("docs")
     write_text(REFERENCE, reference_page(collection, exits))
     if subprocess.run(site_command(out), cwd=ROOT, env=site_environment()).returncode != 0:

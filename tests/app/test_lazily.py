@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -8,24 +9,45 @@ import pytest
 from app.lazily import lazily
 
 
-def test_a_module_is_loaded_at_its_first_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "lately_used.py").write_text("import sys\nsys.lately_loaded = True\nvalue = 7\n")
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package with a module that says when it is loaded, and one beside it of another package."""
+    for place in ("roomy/inner.py", "other/inner.py"):
+        (tmp_path / place).parent.mkdir()
+        (tmp_path / place).with_name("__init__.py").touch()
+        (tmp_path / place).write_text(f"import sys\nsys.lately = sys.lately + [{place!r}]\nvalue = 7\n")
+    monkeypatch.setattr(sys, "lately", [], raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    module = lazily("lately_used")
-    assert not hasattr(sys, "lately_loaded")
+    for name in ("roomy", "roomy.inner", "other", "other.inner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return "roomy"
+
+
+def loaded() -> list[str]:
+    return list(sys.lately)  # type: ignore[attr-defined]
+
+
+def test_a_module_is_loaded_at_its_first_use(package: str) -> None:
+    with lazily(package):
+        module = importlib.import_module("roomy.inner")
+    assert loaded() == []
     assert module.value == 7
-    assert hasattr(sys, "lately_loaded")
+    assert loaded() == ["roomy/inner.py"]
+
+
+def test_another_package_and_whatever_comes_after_are_loaded_at_once(package: str) -> None:
+    with lazily(package):
+        importlib.import_module("other.inner")
+    importlib.import_module("roomy.inner")
+    assert loaded() == ["other/inner.py", "roomy/inner.py"]
 
 
 def test_a_module_that_is_not_there_is_named() -> None:
-    with pytest.raises(ModuleNotFoundError, match=r"no module named app\.nowhere"):
-        lazily("app.nowhere")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'app\.nowhere'"), lazily("app"):
+        importlib.import_module("app.nowhere")
 
 
-def test_a_module_is_found_in_its_package_as_after_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "roomy").mkdir()
-    (tmp_path / "roomy" / "__init__.py").touch()
-    (tmp_path / "roomy" / "inner.py").write_text("value = 7\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    module = lazily("roomy.inner")
+def test_a_module_is_found_in_its_package_as_after_an_import(package: str) -> None:
+    with lazily(package):
+        module = importlib.import_module("roomy.inner")
     assert sys.modules["roomy"].inner is module

@@ -15,5 +15,5 @@ def test_a_machine_without_a_gpu_is_told_so_before_anything_is_placed(tmp_path: 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     with pytest.raises(NotReadyError, match="no CUDA GPU here"):
-        bench_kernels(["pinned"], tmp_path / "rows.csv", None, sweep=False)
+        bench_kernels("pinned", str(tmp_path / "rows.csv"), "", sweep=False)
     assert list(tmp_path.iterdir()) == []

@@ -93,7 +93,7 @@ def test_axis_that_counts_share_must_be_a_multiple_of_the_head_blocks() -> None:
 
 def test_report_is_complete_as_json_and_short_on_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_trace(tmp_path / "t.json", launch())
-    assert run_profile("upstream", trace=path, as_json=True) == 0
+    assert run_profile("upstream", trace=str(path), as_json=True) == 0
     data = json.loads(capsys.readouterr().out)
     assert (data["same_build"], data["launches"][0]["launch"]["grid"]) == (True, [8, 16, 1])
     out = io.StringIO()
@@ -104,7 +104,7 @@ def test_report_is_complete_as_json_and_short_on_a_terminal(tmp_path: Path, caps
 
 def test_refused_trace_is_still_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ProofError):
-        run_profile("upstream", trace=write_trace(tmp_path / "t.json", launch(registers=1)))
+        run_profile("upstream", trace=str(write_trace(tmp_path / "t.json", launch(registers=1))))
     assert "another build" in capsys.readouterr().out
 
 

@@ -1,0 +1,41 @@
+"""How a task ends: with the exit code of its outcome, and with one line on standard error for a fault."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from invoke.exceptions import Exit
+from invoke.main import program
+from invoke.tasks import Task, task
+
+from app.errors import LabError
+from app.task_help import shown_help
+
+Codes = Sequence[tuple[type[LabError], int]]
+
+
+def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int) -> Task[Any]:
+    """An Invoke task of a body that gives an exit code or none.
+
+    codes: of a fault, by the first class that matches; interrupted: the code where the user ended it.
+    """
+
+    @functools.wraps(body)
+    def wrapped(*args: Any, **options: Any) -> None:
+        # Invoke takes it for the value of an option that is still missing.
+        if {"--help", "-h"} & set(options.values()):
+            program.run(["invoke", "--help", body.__name__.replace("_", "-")])
+            return
+        try:
+            code = body(*args, **options)
+        except LabError as fault:
+            raise Exit(f"lab: {fault}", next(code for kind, code in codes if isinstance(fault, kind))) from fault
+        except KeyboardInterrupt as e:
+            # A campaign says by which command it goes on.
+            raise Exit("; ".join(("lab: interrupted; what was finished is kept", *e.args)), interrupted) from e
+        if code:
+            raise Exit(code=code)
+
+    return cast("Task[Any]", task(wrapped, help=shown_help(body)))
