@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -33,14 +33,16 @@ SPREAD = 0.5
 # Exit codes of a campaign that came to its verdict.
 JUDGED = (0, 7, 8, 9)
 LONGEST_S = 600.0
+LOOK_S = 0.2
 KIND = "lab killed at a random instant, resumed"
 
 
 class KilledLab:
     """Campaigns below `folder`, each begun on disk and then resumed over and over by `invoke compare --resume`.
 
-    setup: what they run on; environment: the lab's, if not this process's. sitting_s: what a whole campaign took, over
-    half of which kills are spread; exposed: finished blocks that were there to be lost, summed over the kills.
+    setup: what they run on; environment: the lab's, if not this process's; under_way: whether a sitting has come to
+    where kills may begin. sitting_s: what a whole campaign took, over half of which kills are spread; exposed: finished
+    blocks that were there to be lost, summed over the kills.
     """
 
     def __init__(
@@ -49,10 +51,11 @@ class KilledLab:
         seed: int,
         setup: Setup | None = None,
         environment: Mapping[str, str] | None = None,
+        under_way: Callable[[], bool] = lambda: True,
     ) -> None:
         self.folder, self._chance = folder, random.Random(seed)
         self._seed, self._number = seed, 0
-        self._setup, self._environment = setup or Setup(), environment
+        self._setup, self._environment, self._under_way = setup or Setup(), environment, under_way
         self.sitting_s, self.exposed = 0.0, 0
         self.run = self._begin()
         self._finished: dict[int, str] = {}
@@ -61,6 +64,7 @@ class KilledLab:
         """One sitting, ended by SIGKILL at a random instant; a campaign that ends before it gives way to a new one."""
         after_s = self._chance.uniform(0.2, SPREAD * self.sitting_s) if after_s is None else after_s
         with self._sitting() as lab:
+            wait_until(lambda: self._under_way() or lab.poll() is not None, LONGEST_S, LOOK_S)
             try:
                 lab.wait(after_s)
             except subprocess.TimeoutExpired:

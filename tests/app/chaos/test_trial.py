@@ -52,24 +52,33 @@ def test_a_block_of_which_some_cells_are_missing_is_half(tmp_path: Path) -> None
     assert half_blocks(folder, small_plan(2, 1)) == 1
 
 
-def sitting_that_ends(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    def sitting(lab: KilledLab) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(["sh", "-c", f"exit {code}"], cwd=lab.folder)
+def sitting(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    def begin(lab: KilledLab) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sh", "-c", script], cwd=lab.folder)
 
-    monkeypatch.setattr(KilledLab, "_sitting", sitting)
+    monkeypatch.setattr(KilledLab, "_sitting", begin)
 
 
 def test_a_lab_that_broke_off_by_itself_was_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sitting_that_ends(monkeypatch, 6)
+    sitting(monkeypatch, "exit 6")
     told = KilledLab(tmp_path, 5).kill(after_s=10)
     assert (told.tried, told.survived, told.note) == (1, 0, "a sitting ended by itself with code 6")
+
+
+def test_a_lab_is_not_killed_before_it_has_begun_what_it_is_killed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sitting(monkeypatch, "sleep 0.5; touch begun; exec sleep 30")
+    begun = tmp_path / "begun"
+    assert KilledLab(tmp_path, 5, under_way=begun.exists).kill(after_s=0.1).sound
+    assert begun.exists()
 
 
 @pytest.mark.parametrize("code", [0, 7, 8, 9])
 def test_a_campaign_that_came_to_its_verdict_is_no_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    sitting_that_ends(monkeypatch, code)
+    sitting(monkeypatch, f"exit {code}")
     monkeypatch.setattr(KilledLab, "_check_end", lambda lab: 0)
     lab = KilledLab(tmp_path, 5)
     first = lab.run
