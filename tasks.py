@@ -69,7 +69,7 @@ def doctor(_: Context, engine: str = "sim", runtime: str = "", json: bool = Fals
 @lab_task
 def variants(_: Context, kernels: bool = False, json: bool = False) -> None:
     """The variants, their controls, what they change and what is predicted of them; --kernels: what they can target."""
-    (changes.show_kernels if kernels else console.show_variants)(json)
+    (changes.show_kernels if kernels else changes.show_variants)(json)
 
 
 @lab_task

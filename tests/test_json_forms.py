@@ -12,7 +12,7 @@ import pytest
 import tasks
 from app.campaign.runs import RunFolder
 from app.console import campaigns as console
-from app.console import operations, planning
+from app.console import changes, operations, planning
 from app.doctor import examination
 from app.doctor.finding import ok
 from app.gate import gate
@@ -54,7 +54,7 @@ def test_every_reporting_task_and_no_other_has_a_json_form() -> None:
 
 
 def test_variants(capsys: pytest.CaptureFixture[str]) -> None:
-    console.show_variants(True)
+    changes.show_variants(True)
     assert {tuple(entry) for entry in printed(capsys)} == {TABLE_COLUMNS}
 
 

@@ -7,8 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from app import arguments
 from app.campaign import compare
 from app.campaign.imported import measured_pairs
@@ -16,7 +14,7 @@ from app.campaign.kernel_share import check_shares
 from app.campaign.runs import RUNS, RunFolder, new_run, open_run
 from app.campaign.runtimes import Setup, setup_of
 from app.console import demo
-from app.kernel.variants import TABLE_COLUMNS, load_variants, table_rows
+from app.kernel.variants import load_variants
 from app.ledger.campaigns import LEDGER, record_campaign
 from app.progress import Progress
 from app.records import write_text
@@ -25,7 +23,6 @@ from app.report.campaign_view import read_campaign
 from app.report.curves import throughput_curves
 from app.report.export import ledger_records, summary
 from app.report.terminal import print_campaign
-from app.terminal import show
 from loadtest.importing.runs import import_campaign, named_variants
 from loadtest.judge import calibration_report
 from loadtest.plan import Lengths, Plan, WindowRules
@@ -46,19 +43,6 @@ def show_demo(seed: str, quiet: bool) -> list[str]:
     print(compare.full_campaign_note())
     found = decisions(outcome)
     return ["invalid"] if set(found) == {"invalid"} else []
-
-
-def show_variants(as_json: bool) -> None:
-    """Prints the table of variants."""
-    registry = load_variants(strict=True)
-    rows = table_rows(registry.get(name) for name in registry.names)
-    if as_json:
-        print(json.dumps([dict(zip(TABLE_COLUMNS, row, strict=True)) for row in rows], indent=1))
-        return
-    table = Table(*TABLE_COLUMNS, title="variants")
-    for row in rows:
-        table.add_row(*row)
-    show(table)
 
 
 def judge(import_: str, **options: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""What there is to change in SGLang's kernel files, and what a variant changes in one or in what its control runs."""
+"""The variants, what can be changed in SGLang's kernel files, and what one changes there or beside its control."""
 
 from __future__ import annotations
 
@@ -11,14 +11,26 @@ from rich.table import Table
 
 from app.errors import UsageError
 from app.kernel.autotuned import autotuned_kernels, lay_out
-from app.kernel.draft import write_draft
 from app.kernel.patch import difference, patch_kernel
 from app.kernel.source import parse_source
 from app.kernel.upstream import Base, fetch_base, pinned
-from app.kernel.variants import CONTROL_NEEDED, ROOT, Registry, Variant, load_variants
+from app.kernel.variants import CONTROL_NEEDED, ROOT, TABLE_COLUMNS, Registry, Variant, load_variants, table_rows
 from app.terminal import show
 
 AGAINST = ("pristine", "control")
+
+
+def show_variants(as_json: bool) -> None:
+    """Prints the table of variants."""
+    registry = load_variants(strict=True)
+    rows = table_rows(registry.get(name) for name in registry.names)
+    if as_json:
+        print(json.dumps([dict(zip(TABLE_COLUMNS, row, strict=True)) for row in rows], indent=1))
+        return
+    table = Table(*TABLE_COLUMNS, title="variants")
+    for row in rows:
+        table.add_row(*row)
+    show(table)
 
 
 def show_kernels(as_json: bool) -> None:
@@ -36,6 +48,9 @@ def show_kernels(as_json: bool) -> None:
 
 def show_new_variant(name: str, origin: str) -> None:
     """Writes a new variant's file and prints where it is and what comes next."""
+    # Deferred with its templates, which no other task here needs.
+    from app.kernel.draft import write_draft
+
     print(f"{write_draft(name, origin).relative_to(ROOT)} has the change of {origin}, and {origin} as its control")
     print(f"change a number in it, then: invoke check --variant {name}")
 
