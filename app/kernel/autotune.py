@@ -6,12 +6,14 @@ import ast
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-import libcst
+from typing import TYPE_CHECKING
 
 from app.errors import DecoratorUnknownError, KeyUnknownError
 from app.kernel.source import Function, KernelSource, arguments, find_kernel, parse_source
 from app.kernel.variants import KernelConfig
+
+if TYPE_CHECKING:
+    import libcst
 
 # Triton's own defaults for a Config that leaves them out.
 _DEFAULT_WARPS, _DEFAULT_STAGES = 4, 3
@@ -93,6 +95,9 @@ class Autotune:
         return KeyUnknownError(f"{what} names no argument of {name!r}; its arguments: {known}")
 
     def _replaced(self, texts: Mapping[str, str]) -> str:
+        # Deferred: loading it is a third of a check whose kernels are compiled already, and not every check rewrites.
+        import libcst
+
         written = self.source.segment(self.call)
         render = libcst.Module([], default_newline=self._line_end()).code_for_node
         try:

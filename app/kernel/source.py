@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import threading
 import tokenize
 import warnings
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -59,6 +61,8 @@ class KernelSource:
         return frozenset(".".join([root, *tail]) for root in self.imports.get(node.id, ()))
 
 
+# A variant and its control often change one file.
+@functools.lru_cache(maxsize=2)
 def parse_source(text: str) -> KernelSource:
     """The file behind a text; EncodingUnknownError when it is not UTF-8, PatchError when it is not Python."""
     try:
@@ -68,7 +72,7 @@ def parse_source(text: str) -> KernelSource:
     tree = _parse(data)
     offset = len(_UTF8_BOM) if data.startswith(_UTF8_BOM) else 0
     starts = (offset, *(match.end() for match in _LINE_END.finditer(data)))
-    nodes = [node for node in ast.walk(tree) if isinstance(node, Function | ast.Import | ast.ImportFrom)]
+    nodes = [node for node in _statements(tree) if isinstance(node, Function | ast.Import | ast.ImportFrom)]
     functions = tuple(node for node in nodes if isinstance(node, Function))
     return KernelSource(data, tree, starts, functions, _imports(nodes))
 
@@ -128,6 +132,16 @@ def _parse(data: bytes) -> ast.Module:
     if encoding not in ("utf-8", "utf-8-sig"):
         raise EncodingUnknownError(f"the file declares the encoding {encoding}; save it as UTF-8")
     return cast(ast.Module, _compiled(data, "the kernel file", ast.PyCF_ONLY_AST))
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    # What ast.walk gives, in its order, without the expressions, of which a file is mostly made.
+    waiting = deque[ast.AST]([tree])
+    while waiting:
+        yield (node := waiting.popleft())
+        waiting.extend(
+            n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt | ast.excepthandler | ast.match_case)
+        )
 
 
 def _imports(nodes: Sequence[ast.AST]) -> dict[str, frozenset[str]]:
