@@ -29,7 +29,8 @@ def kept_busy(endpoints: Endpoints, prompts: Sequence[str], tokens: int) -> Iter
         faults = []
         for future in held:
             try:
-                open_answers.callback(future.result().close)
+                # The future keeps its other half: forgotten, that closes the connection, and the server drops the answer.
+                open_answers.callback(future.result()[0].close)
             except NotReadyError as e:
                 faults.append(e)
         if faults:
@@ -37,7 +38,7 @@ def kept_busy(endpoints: Endpoints, prompts: Sequence[str], tokens: int) -> Iter
         yield
 
 
-def _begun(endpoints: Endpoints, prompt: str, tokens: int) -> requests.Response:
+def _begun(endpoints: Endpoints, prompt: str, tokens: int) -> tuple[requests.Response, Iterator[bytes]]:
     url = f"{endpoints.router_url}/v1/completions"
     body: dict[str, Any] = {"model": endpoints.model, "prompt": prompt, "max_tokens": tokens, "min_tokens": tokens}
     body |= {"ignore_eos": True, "temperature": 0, "stream": True}
@@ -45,7 +46,8 @@ def _begun(endpoints: Endpoints, prompt: str, tokens: int) -> requests.Response:
         answer = session().post(url, json=body, headers=authorization(os.environ), timeout=BEGIN_S, stream=True)
         if answer.status_code != requests.codes.ok:
             raise NotReadyError(f"{url} answered HTTP {answer.status_code}: {answer.text[:200]}")
-        next(answer.iter_content(1))
+        chunks = answer.iter_content(1)
+        next(chunks)
     except (requests.RequestException, StopIteration) as e:
         raise NotReadyError(f"{url} did not begin an answer within {BEGIN_S:.0f} s ({e!r})") from e
-    return answer
+    return answer, chunks

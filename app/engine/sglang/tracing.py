@@ -80,10 +80,16 @@ def take_trace(endpoints: Endpoints, prompts: Sequence[str], tokens: int, folder
         deadline = time.monotonic() + WAIT_S
         while not _written(folder, name) and time.monotonic() < deadline:
             time.sleep(LOOK_S)
+        path = _written(folder, name)
         # The scheduler writes the file in one go and answers after it, whether there was anything left to stop or not.
         post(f"{endpoints.decode_url}/stop_profile", {}, WAIT_S)
-    if (path := _written(folder, name)) is None:
-        raise NotReadyError(f"the profiler wrote no trace within {WAIT_S:.0f} s; the server's log says why")
+    if path is None:
+        # One that the stop wrote is of fewer steps than it would be read as.
+        for cut in folder.glob(f"{name}*.trace.json.gz"):
+            cut.unlink()
+        raise NotReadyError(
+            f"{STEPS} decode steps were not traced within {WAIT_S:.0f} s; the server's log says whether it decoded"
+        )
     if (size := path.stat().st_size) > LIMIT_BYTES:
         path.unlink()
         raise NotReadyError(f"the profiler's trace takes {size} bytes, {LIMIT_BYTES} are read at most")
