@@ -83,16 +83,16 @@ def _one_loop_kernel(
     head_blocks: tl.constexpr = (HEADS + BLOCK_H - 1) // BLOCK_H
     head_block = tl.program_id(0) % head_blocks
     row = (tl.program_id(0) // head_blocks).to(tl.int64)
-    split = tl.program_id(1)
     heads_at = head_block * BLOCK_H + tl.arange(0, BLOCK_H)
+    split = tl.program_id(1)
+    start = split * chunk
+    extra_start = tl.maximum(start - topk, 0)
+    lanes = tl.arange(0, BLOCK_T)
     if CHAINED:
         tl.extra.cuda.gdc_wait()
     if EARLY:
         tl.extra.cuda.gdc_launch_dependents()
 
-    start = split * chunk
-    extra_start = tl.maximum(start - topk, 0)
-    lanes = tl.arange(0, BLOCK_T)
     index_at = index_ptr + row * stride_index_row
     extra_index_at = extra_index_ptr + row * stride_extra_row
     q = _queries(q_ptr + row * stride_q_row + heads_at[:, None] * stride_q_head, heads_at < HEADS)
@@ -112,7 +112,7 @@ def _one_loop_kernel(
     t = tl.where(first, start, extra_from) + lanes
     index = _entries(tl.where(first, index_at, extra_index_at), t, tl.where(first, topk, extra_topk))
     state = _fresh(BLOCK_H, BLOCK_T)
-    for i in range(0, main_tiles + extra_tiles):
+    for i in range(main_tiles + extra_tiles):
         main = i < main_tiles
         valid = (t < tl.where(main, main_stop, extra_stop)) & (index >= 0)
         valid = valid & (index < tl.where(main, capacity, extra_capacity))

@@ -29,7 +29,7 @@ def kept_busy(endpoints: Endpoints, prompts: Sequence[str], tokens: int) -> Iter
         faults = []
         for future in held:
             try:
-                # The future keeps its other half: forgotten, that closes the connection, and the server drops the answer.
+                # The future keeps its iterator: forgotten, that closes the connection, and the server drops the answer.
                 open_answers.callback(future.result()[0].close)
             except NotReadyError as e:
                 faults.append(e)
