@@ -21,7 +21,7 @@ from app.progress import Progress
 from app.records import read_json, write_json
 from app.stack import InspectableStack, Stack
 from app.stack.watch import Watch
-from loadtest.cells import Cell, read_cells, void_cells, write_cells
+from loadtest.cells import Cell, read_cells, void_cells
 from loadtest.measure.reconcile import LATE, SATURATED
 from loadtest.plan import Plan, Start
 
@@ -83,9 +83,7 @@ def run(campaign: Campaign) -> list[Cell]:
                 _measure_block(campaign, block)
     finally:
         campaign.stack.down()
-    cells = list(finished_cells(folder, campaign.plan))
-    write_cells(folder.cells_file, cells)
-    return cells
+    return list(finished_cells(folder, campaign.plan))
 
 
 def finished_cells(folder: RunFolder, plan: Plan) -> Iterator[Cell]:

@@ -99,11 +99,14 @@ def setup_in(folder: RunFolder) -> Setup:
 
 
 def judge_again(folder: RunFolder) -> Verdict:
-    """The verdict of a folder's finished blocks; the same rows give the same bytes."""
+    """The verdict of a folder's finished blocks, whose cells are kept beside it; the same rows give the same bytes."""
     plan = folder.plan()
     cells = list(campaigns.finished_cells(folder, plan))
     if not cells:
         raise InvalidCampaignError(f"{folder.path} has no finished block yet; resume it first")
+    # A campaign that was ended from outside has kept blocks since its cells were last written.
+    if not folder.imported:
+        write_cells(folder.cells_file, cells)
     return judge(plan, cells, campaign_facts(folder, plan))
 
 

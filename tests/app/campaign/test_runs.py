@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from app.campaign import compare
+from app.campaign.blocks import finished_cells
 from app.campaign.compare import begin, judge_again
 from app.campaign.runs import RunFolder, measured_now, new_run, open_run, point_latest
 from app.campaign.runtimes import Setup
 from app.errors import InvalidCampaignError, RecordsError, UsageError
 from app.progress import Progress
 from app.records import owned, read_json, write_json
+from loadtest.cells import read_cells, write_cells
 from loadtest.plan import Plan
 
 PLAN = Plan(seed=1, controls={"v1": "pinned"}, concurrencies=(1, 8), blocks=2)
@@ -76,6 +78,12 @@ def older(tmp_path: Path) -> RunFolder:
 def test_an_older_run_is_read_and_judged(older: RunFolder) -> None:
     assert older.manifest()["plan_sha256"] == older.plan().sha256()
     assert judge_again(older).variants[0].variant == "v1"
+
+
+def test_cells_beside_a_verdict_are_those_it_was_made_of(older: RunFolder) -> None:
+    write_cells(older.cells_file, [*finished_cells(older, older.plan())][:2])
+    judge_again(older)
+    assert read_cells(older.cells_file) == list(finished_cells(older, older.plan()))
 
 
 def test_judging_the_same_rows_again_gives_the_same_bytes_wherever_the_folder_lies(
