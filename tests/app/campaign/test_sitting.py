@@ -19,6 +19,7 @@ class Lab:
 
     def __init__(self, runs: Path, block_s: float = 100) -> None:
         self.runs, self.block_s, self.now, self.order_of_blocks = runs, block_s, 0.0, list[str]()
+        self.first_s = block_s
         self.fault = ""
         self.void: list[str] = []
 
@@ -40,7 +41,7 @@ class Lab:
             (folder / "engine").mkdir(exist_ok=True)
             (folder / "engine" / "cache").write_text("large")
             (here / "block.json").write_text(json.dumps({"void": self.void, "attempt": 1}))
-            self.now += self.block_s
+            self.now += self.block_s if block else self.first_s
             self.order_of_blocks.append(pair[0])
 
 
@@ -67,6 +68,11 @@ def test_each_pair_has_three_blocks_before_the_next_and_is_filled_up_afterwards(
 def test_no_block_begins_that_would_not_end_in_time(lab: Lab, tmp_path: Path) -> None:
     assert sit(lab, tmp_path, seconds=550).run() == {"card-fast-pinned": 3, "card-v1-pinned": 2}
     assert lab.now == 500
+
+
+def test_what_a_first_block_alone_takes_is_not_expected_of_the_next(lab: Lab, tmp_path: Path) -> None:
+    lab.first_s = 400
+    assert sit(lab, tmp_path, seconds=600).run() == {"card-fast-pinned": 3, "card-v1-pinned": 0}
 
 
 def test_a_later_sitting_goes_on_where_the_last_one_stopped(lab: Lab, tmp_path: Path) -> None:
