@@ -83,7 +83,8 @@ def test_an_older_run_is_read_and_judged(older: RunFolder) -> None:
 def test_cells_beside_a_verdict_are_those_it_was_made_of(older: RunFolder) -> None:
     write_cells(older.cells_file, [*finished_cells(older, older.plan())][:2])
     judge_again(older)
-    assert read_cells(older.cells_file) == list(finished_cells(older, older.plan()))
+    # As text: what was not measured is NaN, which equals nothing.
+    assert repr(read_cells(older.cells_file)) == repr([*finished_cells(older, older.plan())])
 
 
 def test_judging_the_same_rows_again_gives_the_same_bytes_wherever_the_folder_lies(
