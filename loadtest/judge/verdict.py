@@ -15,6 +15,7 @@ from app.errors import InvalidCampaignError
 from loadtest.cells import Cell
 from loadtest.judge import calibration
 from loadtest.judge.contrast import CellTable, Contrast
+from loadtest.judge.coverage import short_windows
 from loadtest.judge.interaction import Estimate, Interaction, interaction, overall
 from loadtest.judge.levels import Level, Secondary, judge_levels, secondary, unjudged_levels
 from loadtest.judge.power import MIN_BLOCKS
@@ -108,6 +109,7 @@ class Verdict:
 
 def judge(plan: Plan, cells: Iterable[Cell], facts: Facts) -> Verdict:
     """Judges every variant of the plan against its control; InvalidCampaignError when the cells are not the plan's."""
+    cells = [*cells]
     table = CellTable(plan, cells)
     contrasts = [table.contrast(v) for v in plan.controls]
     interim = any(c.unmeasured for c in contrasts)
@@ -135,7 +137,7 @@ def judge(plan: Plan, cells: Iterable[Cell], facts: Facts) -> Verdict:
             "sha256": cited.sha256,
             "rows": {k: asdict(r) if r else None for k, r in rows.items()},
         },
-        notes=facts.notes,
+        notes=(*facts.notes, *short_windows(cells)),
     )
 
 
