@@ -36,6 +36,7 @@ Pause = Callable[[], bool]
 class Order:
     """What a sitting measures. prefix: of every campaign's name, for shape and card; server: as --server has it.
 
+    pairs: variants joined by + share the control's starts, all in one block.
     seconds: wall time after which no block begins; out: where archives are written; blocks: of each pair in the end.
     """
 
@@ -53,12 +54,12 @@ class Order:
 
     def name(self, pair: tuple[str, str]) -> str:
         """The campaign's name."""
-        return f"{self.prefix}-{pair[0]}-{pair[1]}"
+        return f"{self.prefix}-{pair[0].replace('+', '-')}-{pair[1]}"
 
     def plan(self, pair: tuple[str, str]) -> Plan:
-        """Each block starts both once, the order changing from block to block: starts are what time is short for."""
+        """Each block starts each once, the order changing from block to block: starts are what time is short for."""
         return compare.write_plan(
-            (pair[0],),
+            pair[0].split("+"),
             arguments.numbers(self.concurrency, "concurrency"),
             blocks=self.blocks,
             design="single",
@@ -201,7 +202,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--lengths", default="1024,256", help="tokens of each prompt and of each answer")
     parser.add_argument("--settle", dest="settle_s", type=float, default=3.0, help="seconds at each level, not counted")
     parser.add_argument("--window", dest="window_s", type=float, default=10.0, help="seconds measured at each level")
-    parser.add_argument("--pairs", default="", help="such as fast-pinned,v1-pinned; empty: all, in order of worth")
+    parser.add_argument("--pairs", default="", help="such as fast-pinned,v1+v2-pinned; empty: all, in order of worth")
     chosen = vars(parser.parse_args(given))
     state, pairs = chosen.pop("state"), chosen.pop("pairs")
     order = Order(**chosen, pairs=tuple(pair_of(p) for p in pairs.split(",")) if pairs else PAIRS)
@@ -218,10 +219,10 @@ def main(given: list[str] | None = None) -> int:
 
 
 def pair_of(text: str) -> tuple[str, str]:
-    """Variant and control of "fast-pinned"."""
+    """Variant and control of "fast-pinned", or variants and their common control of "fast+v1-pinned"."""
     variant, dash, control = text.strip().partition("-")
     if not dash:
-        raise UsageError(f"--pairs {text!r}: VARIANT-CONTROL is needed, such as fast-pinned")
+        raise UsageError(f"--pairs {text!r}: VARIANT-CONTROL is needed, such as fast-pinned or fast+v1-pinned")
     return variant, control
 
 

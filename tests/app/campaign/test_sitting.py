@@ -117,6 +117,13 @@ def test_the_plan_pairs_a_variant_with_the_control_that_is_asked_for() -> None:
     assert [s.variant for s in plan.starts(0)] != [s.variant for s in plan.starts(1)]
 
 
+def test_variants_of_one_control_share_its_starts() -> None:
+    plan = ORDER.plan(pair_of("fast+v1-pinned"))
+    assert plan.controls == {"fast": "pinned", "v1": "pinned"}
+    assert sorted(s.variant for s in plan.starts(0)) == ["fast", "pinned", "v1"]
+    assert ORDER.name(pair_of("fast+v1-pinned")) == "card-fast-v1-pinned"
+
+
 def test_a_pair_is_named_by_variant_and_control() -> None:
     assert pair_of("fast-upstream") == ("fast", "upstream")
     with pytest.raises(UsageError, match="VARIANT-CONTROL"):
