@@ -51,7 +51,7 @@ def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Pr
         variant=kernel.variant,
         selector=kernel.selector,
         kernel_sha256=seen.kernel_sha256,
-        config=" ".join(chosen(log, kernel, predicted)) or kernel.selector,
+        config=ran(chosen(log, kernel, predicted), drawn_from(report), predicted) or kernel.selector,
         candidates=drawn_from(report),
         simulated=False,
         conditions={
@@ -140,12 +140,20 @@ def agree(
 
 
 def chosen(log: Path, kernel: PlacedKernel, predicted: Sequence[Resources]) -> tuple[str, ...]:
-    """The configurations that can run, each once: the only one there is, a table's, or what the autotuner printed."""
+    """The configurations that the autotuner said it picked, each once."""
     known = {_printed(r): str(r.config) for r in predicted if r.fits}
     text = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
     told = [found for function, found in _CHOSEN.findall(text) if function == kernel.kernel]
-    picked = dict.fromkeys(known[short] for short in map(_shortened, told) if short in known)
-    return tuple(picked) or tuple(dict.fromkeys(known.values()))
+    return tuple(dict.fromkeys(known[short] for short in map(_shortened, told) if short in known))
+
+
+def ran(told: Sequence[str], drawn: Sequence[str], predicted: Sequence[Resources]) -> str:
+    """What runs, in words: what the autotuner told, the only configuration, all of a table, or a draw not known."""
+    if told:
+        return " ".join(told)
+    if len(drawn) > 1:
+        return f"not told, one of {' '.join(drawn)}"
+    return " ".join(dict.fromkeys(str(r.config) for r in predicted if r.fits))
 
 
 def _check_imported(seen: Testimony, running: Running) -> None:

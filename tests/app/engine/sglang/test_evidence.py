@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.engine.sglang.evidence import agree, chosen
+from app.engine.sglang.evidence import agree, chosen, ran
 from app.engine.sglang.plugin.decode_ab_hooks import started_at
 from app.engine.sglang.witness import attending, read_testimonies
 from app.errors import ProofError
@@ -68,8 +68,14 @@ def test_the_autotuners_choice_is_read_from_the_log(tmp_path: Path) -> None:
     assert chosen(log, KERNEL, PREDICTED) == ("(32,8,2)",)
 
 
-def test_without_a_word_of_the_autotuner_every_choice_is_named(tmp_path: Path) -> None:
-    assert chosen(tmp_path / "none", KERNEL, PREDICTED) == ("(16,4,2)", "(32,8,2)")
+def test_without_a_word_of_the_autotuner_its_draw_is_not_known(tmp_path: Path) -> None:
+    assert chosen(tmp_path / "none", KERNEL, PREDICTED) == ()
+    assert ran((), ("(16,4,2)", "(32,8,2)"), PREDICTED) == "not told, one of (16,4,2) (32,8,2)"
+
+
+def test_a_table_runs_all_that_it_holds_and_a_list_of_one_that_one() -> None:
+    assert ran((), (), PREDICTED) == "(16,4,2) (32,8,2)"
+    assert ran((), ("(16,4,2)",), PREDICTED[:1]) == "(16,4,2)"
 
 
 def test_a_living_process_is_believed(tmp_path: Path) -> None:
