@@ -6,14 +6,34 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from invoke.exceptions import Exit
+from invoke.exceptions import Exit, ParseError
 from invoke.main import program
+from invoke.parser.argument import Argument
 from invoke.tasks import Task, task
 
 from app.errors import LabError
 from app.task_help import shown_help
 
 Codes = Sequence[tuple[type[LabError], int]]
+
+
+class _WholeNumber(Argument):
+    """An option that takes a whole number, and says so of another word; Invoke's own ends in a traceback."""
+
+    def set_value(self, value: Any, cast: bool = True) -> None:
+        try:
+            super().set_value(value, cast)
+        except ValueError as e:
+            raise ParseError(f"lab: --{self.name} {value!r} is no whole number, such as {self.default}") from e
+
+
+class EndingTask(Task[Any]):
+    """Invoke's task whose options of whole numbers are told from other words."""
+
+    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
+        """Invoke's arguments in their order."""
+        found = super().get_arguments(ignore_unknown_help)
+        return [_whole_number(a) if a.kind is int else a for a in found]
 
 
 def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int) -> Task[Any]:
@@ -38,4 +58,8 @@ def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int)
         if code:
             raise Exit(code=code)
 
-    return cast("Task[Any]", task(wrapped, help=shown_help(body)))
+    return cast("Task[Any]", task(wrapped, klass=EndingTask, help=shown_help(body)))
+
+
+def _whole_number(a: Argument) -> Argument:
+    return _WholeNumber(names=a.names, kind=int, default=a.default, help=a.help, attr_name=a.attr_name)

@@ -54,6 +54,8 @@ def test_a_campaign_ends_with_the_code_of_its_gravest_decision(decisions: list[s
         (("compare", "--variants", "v1", "--runtime", "podman"), 2, "known: docker, local"),
         (("compare", "--resume", "never-run"), 2, "unknown campaign 'never-run'"),
         (("report", "--id", "../etc"), 2, "campaign id"),
+        (("check", "--variant", "v1", "--arch", "sm_90"), 1, "--arch 'sm_90' is no whole number, such as 120"),
+        (("compare", "--blocks", "four"), 1, "--blocks 'four' is no whole number, such as 8"),
     ],
 )
 def test_a_wrong_request_ends_with_one_line_and_its_code(arguments: tuple[str, ...], code: int, says: str) -> None:

@@ -103,7 +103,7 @@ def judge_again(folder: RunFolder) -> Verdict:
     plan = folder.plan()
     cells = list(campaigns.finished_cells(folder, plan))
     if not cells:
-        raise InvalidCampaignError(f"{folder.path} has no finished block yet; resume it first")
+        raise InvalidCampaignError(f"{folder.path} has no finished block yet; wait while one is measured, or resume it")
     # A campaign that was ended from outside has kept blocks since its cells were last written.
     if not folder.imported:
         write_cells(folder.cells_file, cells)

@@ -19,7 +19,10 @@ def outlook(folder: RunFolder, plan: Plan, blocks: int, whole_s: float) -> Itera
     """
     for other in measured_now(folder.path.parent):
         if other != folder.path.name:
-            yield f"another lab measures {other} on this machine: two at once void each other's blocks; wait for it"
+            yield (
+                f"another lab measures {other} on this machine: two at once void each other's blocks. This one goes on "
+                "anyway: unless each has cores and a card of its own, interrupt it and wait"
+            )
     if plan.blocks < MIN_BLOCKS:
         # A single design spends one more degree of freedom, on position.
         noise = plan.blocks > (2 if plan.design == "single" else 1)

@@ -84,6 +84,7 @@ def compare_from_options(
     if resume:
         plan = open_run(resume).plan()
         with _progress(plan, quiet) as progress:
+            progress.say(f"{resume} goes on by its own plan of {plan.blocks} blocks; other options are not read")
             outcome = compare.resume(resume, progress)
     else:
         plan = compare.write_plan(

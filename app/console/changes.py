@@ -52,7 +52,7 @@ def show_new_variant(name: str, origin: str) -> None:
     from app.kernel.draft import write_draft
 
     print(f"{write_draft(name, origin).relative_to(ROOT)} has the change of {origin}, and {origin} as its control")
-    print(f"change a number in it, then: invoke check --variant {name}")
+    print(f"change a number in it, then: invoke diff --variant {name} --against control; invoke check --variant {name}")
 
 
 def show_diff(variant: str, release: str, against: str) -> None:

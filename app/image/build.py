@@ -169,7 +169,10 @@ def require_image(client: DockerClient, tag: str) -> None:
         try:
             client.images.get(tag)
         except ImageNotFound as e:
-            raise NotReadyError(f"there is no image {tag}; build it with: invoke build --variant NAME") from e
+            raise NotReadyError(
+                f"there is no image {tag}; build it with: invoke build --variant NAME, or say --engine sim where "
+                "it is an image of the simulated engine"
+            ) from e
 
 
 def _placed(identity: Identity, image: str) -> PlacedKernel:
