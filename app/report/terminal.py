@@ -79,12 +79,18 @@ def _row(view: CampaignView, variant: str, concurrency: int) -> list[Text]:
         (measured.tokens_per_s, measured.tpot_p50_ms, measured.ttft_p50_ms) if measured else (None, None, None)
     )
     return [
-        Text(variant),
+        Text(_contest(view, variant)),
         Text(number(rate, 1)),
         *_effect(level, variant in view.plan.controls),
         Text(number(tpot)),
         Text(number(ttft, 1)),
     ]
+
+
+def _contest(view: CampaignView, variant: str) -> str:
+    """A variant, and beside several controls the one whose difference the row's effect is."""
+    control = view.plan.controls.get(variant)
+    return f"{variant} vs {control}" if control and len(set(view.plan.controls.values())) > 1 else variant
 
 
 def _effect(level: Level | None, judged: bool) -> list[Text]:

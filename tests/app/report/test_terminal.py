@@ -41,6 +41,20 @@ def test_row_says_effect_interval_and_outcome(view: CampaignView) -> None:
     assert "worse" in row
 
 
+def test_row_names_its_control_where_there_are_several(view: CampaignView) -> None:
+    several = replace(view, plan=replace(view.plan, controls={"pinned": "baseline", "v1": "pinned"}))
+    rows = printed(several).split("C = 1 ")[1].split("C = 2 ")[0]
+    assert "\nv1 vs pinned " in rows
+    assert "\npinned vs baseline " in rows
+    assert " vs " not in printed(view).split("\nVerdict")[0]
+
+
+def test_void_attempt_that_was_measured_again_is_counted(view: CampaignView) -> None:
+    attempt = {"block": 0, "attempt": 1, "void": ["start-00-v1 C=1: client late"]}
+    assert "1 void attempt measured again" in printed(replace(view, redone=(attempt,)))
+    assert "measured again" not in printed(view)
+
+
 def test_simulated_mark_with_time_scale_is_the_first_line(view: CampaignView) -> None:
     assert printed(view).startswith("SIMULATED, time scale 10")
 
