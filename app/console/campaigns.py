@@ -173,8 +173,8 @@ def show_campaign_folder(folder: RunFolder, slope: tuple[int, ...] | None = None
 
 
 def _enter(folder: RunFolder) -> None:
-    # A demo is no experiment of the repository's, whatever command ended it: its entry stays with the runs.
-    record_campaign(folder.path, RUNS / LEDGER if compare.setup_in(folder).demo else LEDGER)
+    # Trying the lab is no experiment of the repository's: what was simulated stays with the runs until it is asked for.
+    record_campaign(folder.path, RUNS / LEDGER if compare.setup_in(folder).engine == "sim" else LEDGER)
 
 
 def _progress(plan: Plan, quiet: bool) -> Progress:

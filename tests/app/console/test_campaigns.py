@@ -25,15 +25,18 @@ def judged(name: str, *_: object) -> compare.Outcome:
     return compare.Outcome(folder, verdict)
 
 
-@pytest.mark.parametrize(("demo", "ledger", "other"), [(True, "runs", "."), (False, ".", "runs")])
-def test_a_resumed_demo_is_entered_beside_the_runs_and_a_campaign_in_the_repository(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, demo: bool, ledger: str, other: str
+@pytest.mark.parametrize(
+    ("setup", "ledger", "other"),
+    [(Setup(demo=True), "runs", "."), (Setup(), "runs", "."), (Setup(engine="sglang"), ".", "runs")],
+)
+def test_what_is_simulated_is_entered_beside_the_runs_and_a_campaign_on_gpus_in_the_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setup: Setup, ledger: str, other: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(compare, "resume", judged)
     monkeypatch.setattr(campaigns, "show_campaign_folder", lambda _: None)
     shutil.copytree(OLDER, tmp_path / "runs" / "a")
-    write_json(tmp_path / "runs" / "a" / "setup.json", asdict(Setup(demo=demo)))
+    write_json(tmp_path / "runs" / "a" / "setup.json", asdict(setup))
     unused = dict.fromkeys(inspect.signature(compare_from_options).parameters, "")
     compare_from_options(**{**unused, "resume": "a", "quiet": True})  # type: ignore[arg-type]
     assert "campaign a" in (tmp_path / ledger / "EXPERIMENTS.md").read_text()
