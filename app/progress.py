@@ -41,6 +41,8 @@ class Progress:
     ) -> None:
         stream = sys.stderr if stream is None else stream
         self._total, self._done, self._clock, self._began = total_starts, 0.0, clock, clock()
+        # Units finished since the first were counted; what is done again is work once more. None: none counted yet.
+        self._gained: float | None = None
         self._display: _Display = _Lines(total_starts, unit, stream, clock, today)
         if stream.isatty() and not quiet:
             self._display = _Live(total_starts, unit, stream)
@@ -54,7 +56,8 @@ class Progress:
 
     def step(self, text: str, *, done: float | None = None, eta_s: float | None = None) -> None:
         """Says what is being done; done counts finished units, eta_s is what is left (worked out when not given)."""
-        self._done = self._done if done is None else done
+        if done is not None:
+            self._count(done)
         left = self._left_s() if eta_s is None else eta_s
         self._display.show(text, self._done, "" if left is None else f"about {spoken(left)} left")
 
@@ -62,10 +65,18 @@ class Progress:
         """A line that stays, such as a voided block or the path of a report."""
         self._display.say(text)
 
+    def _count(self, done: float) -> None:
+        if self._gained is None:
+            # What an earlier sitting had finished took none of this one's time.
+            self._gained, self._began = 0.0, self._clock()
+        else:
+            self._gained += max(0.0, done - self._done)
+        self._done = done
+
     def _left_s(self) -> float | None:
-        if self._done <= 0:
+        if not self._gained:
             return None
-        return (self._clock() - self._began) / self._done * (self._total - self._done)
+        return (self._clock() - self._began) / self._gained * (self._total - self._done)
 
 
 class _Live:

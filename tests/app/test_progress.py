@@ -44,9 +44,22 @@ def test_plain_line_is_dated_and_says_what_how_far_and_what_is_left() -> None:
 def test_time_left_follows_from_the_pace_when_none_is_given() -> None:
     stream, clock = io.StringIO(), Clock()
     with plain(stream, clock) as progress:
+        progress.step("v1", done=0)
         clock.now += 40
         progress.step("v1", done=4)
     assert "about 2 min left" in stream.getvalue()
+
+
+def test_what_was_finished_before_and_what_is_done_again_do_not_spoil_the_pace() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with plain(stream, clock) as progress:
+        for done in (8, 9, 10, 8, 9):
+            progress.step(f"at {done}", done=done)
+            clock.now += 10
+    first, *_, again, last = lines_of(stream)
+    assert "left" not in first
+    assert again.endswith("about 2 min left")
+    assert last.endswith("about 2 min left")
 
 
 def test_time_left_is_not_guessed_before_anything_is_done() -> None:
