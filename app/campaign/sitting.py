@@ -83,7 +83,8 @@ class Sitting:
         self._order, self._measure, self._clock, self._runs = order, measure or measure_pair, clock, runs
         self._began = self._last = clock()
         # By plan, until a block was measured that holds no look at a start and no first compile.
-        self._block_s = compare.planned_s(order.plan(order.pairs[0]), compare.REAL_START_S) / order.blocks
+        planned_s = compare.planned_s(order.plan(order.pairs[0]), compare.REAL_START_S)
+        self._start_s = planned_s / order.blocks / starts_of(order.pairs[0])
         self._kept: set[Path] = set(finished_blocks(self._folders()))
         self.faults: dict[str, str] = {}
 
@@ -91,9 +92,9 @@ class Sitting:
         """Finished blocks of each campaign, after this sitting."""
         for target in (min(FIRST_BLOCKS, self._order.blocks), self._order.blocks):
             for pair in self._order.pairs:
-                if self._name_of(pair) not in self.faults and self._count(pair) < target and self._time_for_a_block():
+                if self._name_of(pair) not in self.faults and self._count(pair) < target and self._time_for(pair):
                     self._turn(pair, target)
-        self._keep()
+        self._archive()
         return {self._name_of(pair): self._count(pair) for pair in self._order.pairs}
 
     def _turn(self, pair: tuple[str, str], target: int) -> None:
@@ -101,28 +102,31 @@ class Sitting:
         self._last = self._clock()
 
         def pause() -> bool:
-            self._keep()
-            return self._count(pair) >= target or not self._time_for_a_block()
+            self._keep(pair)
+            return self._count(pair) >= target or not self._time_for(pair)
 
         try:
             self._measure(self._order, pair, pause)
         except LabError as fault:
             self.faults[name] = str(fault)
             print(f"{name}: {fault}", flush=True)
-        self._keep()
+        self._keep(pair)
 
-    def _time_for_a_block(self) -> bool:
-        return self._clock() + self._block_s <= self._began + self._order.seconds
+    def _time_for(self, pair: tuple[str, str]) -> bool:
+        return self._clock() + self._start_s * starts_of(pair) <= self._began + self._order.seconds
 
-    def _keep(self) -> None:
-        """Archives the rows of blocks that are new, then everything but rows, which is all that going on needs."""
+    def _keep(self, pair: tuple[str, str]) -> None:
+        """Archives the rows of the pair's new blocks, then everything but rows, which is all that going on needs."""
         for block in sorted(set(finished_blocks(self._folders())) - self._kept):
             if block.name != FIRST:
-                self._block_s = max(1.0, self._clock() - self._last)
+                self._start_s = max(1.0, self._clock() - self._last) / starts_of(pair)
             self._last = self._clock()
             self._kept.add(block)
             name = f"{block.parent.parent.name}-{block.name}.tar.gz"
             pack(self._order.out / name, self._runs, sorted(block.rglob("*")))
+        self._archive()
+
+    def _archive(self) -> None:
         write_json(self._order.out / "sitting.json", {"faults": self.faults, "blocks": sorted(map(str, self._kept))})
         pack(self._order.out / "state.tar.gz", self._runs, list(state_files(self._folders())))
 
@@ -134,6 +138,11 @@ class Sitting:
 
     def _name_of(self, pair: tuple[str, str]) -> str:
         return self._order.name(pair)
+
+
+def starts_of(pair: tuple[str, str]) -> int:
+    """How many starts a block of the pair has."""
+    return pair[0].count("+") + 2
 
 
 def measure_pair(order: Order, pair: tuple[str, str], pause: Pause) -> None:

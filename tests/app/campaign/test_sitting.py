@@ -124,6 +124,12 @@ def test_variants_of_one_control_share_its_starts() -> None:
     assert ORDER.name(pair_of("fast+v1-pinned")) == "card-fast-v1-pinned"
 
 
+def test_a_block_of_more_starts_is_given_more_time(lab: Lab, tmp_path: Path) -> None:
+    order = replace(ORDER, out=tmp_path / "out", pairs=(("fast", "pinned"), ("fast+v1+v2", "pinned")), seconds=590)
+    ended = Sitting(order, lab.measure, lab.clock, lab.runs).run()
+    assert ended == {"card-fast-pinned": 4, "card-fast-v1-v2-pinned": 1}
+
+
 def test_a_pair_is_named_by_variant_and_control() -> None:
     assert pair_of("fast-upstream") == ("fast", "upstream")
     with pytest.raises(UsageError, match="VARIANT-CONTROL"):
