@@ -14,7 +14,8 @@ LabError
 │   │   └── ConstantMissingError  no single module-level literal of that name
 │   └── BuildError        an image could not be made
 ├── NotReadyError         a service, port, wheel or daemon is missing or did not come up
-│   └── DriverMissingError    this host has no nvidia-smi
+│   ├── DriverMissingError    this host has no nvidia-smi
+│   └── ComposeMissingError   no docker command, or none with its compose plugin
 ├── ProofError            what runs is not what was asked for
 ├── LoadError             a measurement failed
 │   └── RecordsError      rows, plans or verdicts cannot be read or written
@@ -111,6 +112,10 @@ class NotReadyError(LabError):
 
 class DriverMissingError(NotReadyError):
     """This host has no nvidia-smi."""
+
+
+class ComposeMissingError(NotReadyError):
+    """No docker command, or none with its compose plugin."""
 
 
 class ProofError(LabError):

@@ -90,7 +90,9 @@ def resume(name: str, progress: Progress, pause: Callable[[], bool] = lambda: Fa
     if folder.imported:
         raise UsageError(f"{name} was imported and has nothing to resume; invoke report --id {name} judges it again")
     with owned(folder.path), resumable(folder):
-        return _run(folder, setup_in(folder), progress, pause)
+        setup = setup_in(folder)
+        require_runnable(setup, folder.plan(), load_variants())
+        return _run(folder, setup, progress, pause)
 
 
 def setup_in(folder: RunFolder) -> Setup:

@@ -12,10 +12,8 @@ from app.image.build import build_services, build_variant
 from app.kernel.placed import PlacedKernel
 from app.records import held
 from app.settings import Deployment, settings_here
-from app.stack.docker import DockerStack
-
-# Its own project: a stack that `invoke up` started is neither used nor taken down by a campaign.
-PROJECT = "decode-ab-campaign"
+from app.stack.docker import CAMPAIGN_PROJECT, DockerStack
+from app.stack.published import require_ports_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ def campaign_containers(
     folder: Path,
     say: Callable[[str], None],
     settings: Deployment | None = None,
-    project: str = PROJECT,
+    project: str = CAMPAIGN_PROJECT,
 ) -> Containers:
     """Builds an image for each variant, for prefill, router and load page; nothing is started yet.
 
@@ -56,7 +54,12 @@ def campaign_containers(
     return Containers({name: images[name].placed for name in variants}, stack)
 
 
-def end_left_campaign(settings: Deployment, project: str = PROJECT) -> str:
+def require_room(settings: Deployment) -> None:
+    """NotReadyError while another stack holds the port of a campaign's router."""
+    require_ports_free(CAMPAIGN_PROJECT, {"ROUTER_PUBLISH": settings.router_publish})
+
+
+def end_left_campaign(settings: Deployment, project: str = CAMPAIGN_PROJECT) -> str:
     """Takes down what a campaign left whose lab is gone; the folder of one that still runs and is left alone, or ""."""
     stack = DockerStack(settings, "sim", None, project=project)
     if busy := _measuring(stack):

@@ -42,6 +42,8 @@ class Setup:
                 raise UsageError.unknown(what, value, known)
         if self.server and (self.runtime, self.engine) != ("local", "sglang"):
             raise UsageError("--model and --server are of --runtime local --engine sglang; containers read .env")
+        if self.calibration is not None and (self.runtime, self.engine) != ("local", "sim"):
+            raise UsageError("--calibration is of --runtime local --engine sim; images carry the shipped one")
         self.served()
 
     def served(self) -> Served:
@@ -58,12 +60,12 @@ def setup_of(runtime: str, engine: str, calibration: str, model: str, server: st
 
 
 def require_runnable(setup: Setup, plan: Plan, registry: Registry) -> None:
-    """Refuses, before anything is made, what could not run: too many at once, no timing, no daemon, no interpreter."""
+    """Refuses, before anything is made, what could not run: too many at once; no timing, daemon, port, Python."""
     _require_room(setup, max(plan.concurrencies))
     if setup.runtime == "docker":
-        from app.image.daemon import connect
+        from app.campaign.container_runtime import require_room
 
-        connect()
+        require_room(settings_here(os.environ))
     elif setup.engine == "sglang":
         from app.engine.sglang.installation import find_installation
 
@@ -137,8 +139,6 @@ def _docker(
 ) -> tuple[dict[str, PlacedKernel], Stack]:
     from app.campaign.container_runtime import campaign_containers
 
-    if setup.calibration is not None:
-        raise UsageError("a calibration file of one's own needs --runtime local; images carry the shipped one")
     made = campaign_containers(
         plan.variants,
         setup.engine,

@@ -15,7 +15,6 @@ from xml.etree import ElementTree
 
 import psutil
 
-from app.campaign.container_runtime import PROJECT as CAMPAIGNS
 from app.campaign.container_runtime import campaign_containers
 from app.campaign.runs import RunFolder
 from app.campaign.runtimes import Setup
@@ -29,7 +28,7 @@ from app.errors import NotReadyError
 from app.image.daemon import connect
 from app.progress import Progress
 from app.settings import settings_here
-from app.stack.docker import CAMPAIGN
+from app.stack.docker import CAMPAIGN, CAMPAIGN_PROJECT
 from app.stack.local import free_port
 from app.stack.process import wait_until
 from loadtest.plan import Plan
@@ -71,11 +70,11 @@ class KilledWithContainers:
 
     def kill(self) -> Tried:
         """One kill; after every other one that left containers, `invoke down` must take all of them away."""
-        self._left = {c["Id"] for c in _containers(CAMPAIGNS)}
+        self._left = {c["Id"] for c in _containers(CAMPAIGN_PROJECT)}
         told = self.lab.kill()
         if not told.tried or not wait_until(lambda: not any(_composing()), GONE_S):
             return told.and_also(Tried("", leaked=len(list(_composing()))))
-        left = _containers(CAMPAIGNS)
+        left = _containers(CAMPAIGN_PROJECT)
         leaked = sum(c["Labels"].get(CAMPAIGN) != str(self.lab.run.path.resolve()) for c in left)
         self.orphaned += bool(left)
         if left and self.orphaned % 2:
@@ -86,17 +85,17 @@ class KilledWithContainers:
         """The last sitting, after which nothing may be there."""
         told = self.lab.finish()
         note = f"containers left by {self.orphaned}, {self.taken_down} of them ended by `invoke down`"
-        return told.and_also(Tried("", leaked=everything_of(CAMPAIGNS), note=note))
+        return told.and_also(Tried("", leaked=everything_of(CAMPAIGN_PROJECT), note=note))
 
     def _begun(self) -> bool:
         # Looking after images takes so long that most kills would come before the first container.
-        return any(c["Id"] not in self._left for c in _containers(CAMPAIGNS, ended=False))
+        return any(c["Id"] not in self._left for c in _containers(CAMPAIGN_PROJECT, ended=False))
 
     def _down(self) -> int:
         with self.lab.command("down") as down:
             ended = down.wait(DOWN_S) == 0
         self.taken_down += 1
-        return everything_of(CAMPAIGNS) + (not ended)
+        return everything_of(CAMPAIGN_PROJECT) + (not ended)
 
 
 def containers_tried(long: bool, folder: Path, seed: int) -> Iterator[Tried]:
@@ -164,7 +163,7 @@ def _engine_stopped(folder: Path) -> Tried:
 
 def _composing() -> Iterator[psutil.Process]:
     for process in psutil.process_iter(["cmdline"]):
-        if "compose" in (said := process.info["cmdline"] or []) and CAMPAIGNS in said:
+        if "compose" in (said := process.info["cmdline"] or []) and CAMPAIGN_PROJECT in said:
             yield process
 
 

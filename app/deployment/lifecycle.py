@@ -17,6 +17,7 @@ from app.records import read_json, write_json
 from app.settings import Deployment
 from app.stack.docker import PROJECT, DockerStack
 from app.stack.evidence import Evidence, read_evidence
+from app.stack.published import require_ports_free
 from app.stack.watch import Watch
 
 Say = Callable[[str], None]
@@ -63,6 +64,8 @@ class Lifecycle:
 
     def up(self, variant: str, engine: str) -> Serving:
         """Builds what is missing, starts every service, waits for readiness and a canary, and verifies."""
+        published = {"ROUTER_PUBLISH": self._settings.router_publish}
+        require_ports_free(self._project, published | {"LOADTEST_PUBLISH": self._settings.loadtest_publish})
         prefill = self.build(self._settings.prefill_variant, engine).placed
         decode = self.build(variant, engine).placed
         build_services(self._settings, self._say)
@@ -111,11 +114,17 @@ class Lifecycle:
         self._file.unlink(missing_ok=True)
 
     def running(self) -> Running:
-        """The stack that was brought up last; NotReadyError when there is none."""
-        found = self._recall()
-        if found is None:
-            raise NotReadyError("no stack is up; start one with: invoke up --variant NAME --runtime docker")
-        return found
+        """The stack that was brought up last; NotReadyError when there is none, or another than `up` started."""
+        if found := self._recall():
+            return found
+        start = "invoke up --variant NAME --runtime docker"
+        there = sorted(c.service for c in self._stack("sim", None, ()).containers() if c.state == "running")
+        if there:
+            raise NotReadyError(
+                f"{', '.join(there)} of the stack {self._project} began without invoke up, so nothing says which "
+                f"variant is to run; end it with `invoke down`, then: {start}"
+            )
+        raise NotReadyError(f"no stack is up; start one with: {start}")
 
     def _stack(self, engine: str, prefill: PlacedKernel | None, overrides: Sequence[str]) -> DockerStack:
         return DockerStack(

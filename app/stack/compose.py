@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.environment import ROOT
-from app.errors import NotReadyError
+from app.errors import ComposeMissingError, NotReadyError
 from app.stack.process import die_with_parent
 from loadtest.client.key import key_file
 
 COMMAND_TIMEOUT_S = 300.0
 KEYED = "compose.key.yml"
+# Without the plugin, docker takes the first option for one of its own.
+NO_PLUGIN = re.compile(r"is not a docker command|unknown command: docker compose|unknown shorthand flag: 'p' in -p")
+INSTALL = "install docker-compose-plugin for this user, see https://docs.docker.com/compose/install/linux/"
 FAULTS: tuple[tuple[str, str], ...] = (
     (r"port is already allocated|address already in use", "a published port is taken; change ROUTER_PUBLISH"),
     (r"could not select device driver|nvidia", "this daemon has no NVIDIA runtime; install nvidia-container-toolkit"),
     (r"bind source path does not exist", "MODEL_PATH names no folder on the daemon's host"),
     (r"No such image|pull access denied", "an image is missing; build it first with: invoke build"),
-    (r"is not a docker command|unknown command", "docker has no compose plugin; install docker-compose-plugin"),
     (r"Cannot connect to the Docker daemon|connection refused|EOF", "the Docker daemon does not answer; start it"),
 )
 
@@ -39,7 +41,10 @@ class Compose:
         return ["docker", "compose", "-p", self.project, "--env-file", os.devnull, *files, *arguments]
 
     def run(self, settings: Mapping[str, str], *arguments: str) -> str:
-        """Standard output of a compose command; NotReadyError with the meaning of what it says when it fails."""
+        """Standard output of a compose command; NotReadyError with the meaning of what it says when it fails.
+
+        ComposeMissingError where there is no compose to run.
+        """
         environment = {**os.environ, **settings, "COMPOSE_ANSI": "never", "COMPOSE_PROGRESS": "plain"}
         try:
             done = subprocess.run(
@@ -54,9 +59,11 @@ class Compose:
                 preexec_fn=die_with_parent(os.getpid()),
             )
         except FileNotFoundError as e:
-            raise NotReadyError("no docker command here; install Docker Engine with its compose plugin") from e
+            raise ComposeMissingError("no docker command here; install Docker Engine with its compose plugin") from e
         except subprocess.TimeoutExpired as e:
             raise NotReadyError(f"docker compose {arguments[0]} took over {COMMAND_TIMEOUT_S:.0f} s") from e
+        if done.returncode != 0 and NO_PLUGIN.search(done.stderr):
+            raise ComposeMissingError(f"docker has no compose plugin; {INSTALL}")
         if done.returncode != 0:
             raise NotReadyError(f"docker compose {arguments[0]}: {compose_fault(done.stderr)}")
         return done.stdout

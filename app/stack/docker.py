@@ -12,7 +12,7 @@ from typing import Any
 from app.engine import Endpoints
 from app.engine.probe import wait_ready
 from app.engine.proof import Proof, read_proof
-from app.errors import NotReadyError
+from app.errors import ComposeMissingError, NotReadyError
 from app.image.daemon import connect, told
 from app.kernel.placed import PlacedKernel
 from app.settings import NCCL_KEYS, Deployment
@@ -22,9 +22,12 @@ from app.stack.process import COLOUR, LAST_LINES, last_words
 from loadtest.client.key import without_key
 
 PROJECT = "decode-ab"
+# Its own project: a stack that `invoke up` started is neither used nor taken down by a campaign.
+CAMPAIGN_PROJECT = f"{PROJECT}-campaign"
 SERVERS = ("prefill", "decode", "router")
 SIM_START_TIMEOUT_S = 120.0
 SAY_EVERY_S = 5.0
+STOP_S = "10"
 CAMPAIGN = "io.decode-ab.campaign"
 _LABEL = "com.docker.compose"
 
@@ -143,7 +146,11 @@ class DockerStack:
     def down(self) -> None:
         for service in SERVERS:
             self.keep_log(service)
-        self._compose.run(self._environment(), "down", "--volumes", "--remove-orphans", "--timeout", "10")
+        try:
+            self._compose.run(self._environment(), "down", "--volumes", "--remove-orphans", "--timeout", STOP_S)
+        except ComposeMissingError as missing:
+            self._remove_labelled()
+            self._say(f"{missing}; what bears the label of {self.project} was removed without it")
         self._remove_volumes()
         self._kernel = None
 
@@ -224,6 +231,15 @@ class DockerStack:
         if container is None:
             return f"{service} has no container; bring the stack up first"
         return f"{service} ended with exit code {container.exit_code}: {last_words(self.tail(service, LAST_LINES))}"
+
+    def _remove_labelled(self) -> None:
+        with told(f"removing project {self.project}"):
+            api: Any = connect().api
+            for container in self.containers():
+                api.stop(container.id, timeout=int(STOP_S))
+                api.remove_container(container.id, v=True, force=True)
+            for network in api.networks(filters={"label": f"{_LABEL}.project={self.project}"}):
+                api.remove_network(network["Id"])
 
     def _remove_volumes(self) -> None:
         # Compose forgets the cache volumes of variants that were switched away from.

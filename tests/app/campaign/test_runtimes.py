@@ -88,6 +88,20 @@ def test_server_settings_elsewhere_are_refused(runtime: str, engine: str) -> Non
         setup_of(runtime, engine, "", "dummy-dsv4", "")
 
 
+@pytest.mark.parametrize(("runtime", "engine"), [("docker", "sim"), ("docker", "sglang"), ("local", "sglang")])
+def test_a_calibration_that_nothing_would_read_is_refused_before_anything_starts(runtime: str, engine: str) -> None:
+    with pytest.raises(UsageError, match="--calibration is of --runtime local --engine sim"):
+        setup_of(runtime, engine, "mine.yaml", "", "")
+
+
+def test_a_taken_port_is_refused_before_an_image_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, dict[str, int]]] = []
+    monkeypatch.setattr("app.campaign.container_runtime.require_ports_free", lambda *given: asked.append(given))
+    monkeypatch.setenv("ROUTER_PUBLISH", "8123")
+    require_runnable(Setup("docker"), plan(), load_variants())
+    assert asked == [("decode-ab-campaign", {"ROUTER_PUBLISH": 8123})]
+
+
 def test_one_control_may_stand_for_all() -> None:
     assert write_plan(["fast", "v2", "upstream"], [1], blocks=4, against="upstream").controls == {
         "fast": "upstream",

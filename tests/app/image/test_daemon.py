@@ -76,7 +76,6 @@ def test_a_daemon_that_goes_away_is_told() -> None:
         ('could not select device driver "nvidia" with capabilities: [[gpu]]', "nvidia-container-toolkit"),
         ("invalid mount config: bind source path does not exist: /models", "MODEL_PATH"),
         ("Error response from daemon: No such image: decode-ab:v2", "invoke build"),
-        ("docker: 'compose' is not a docker command.", "compose plugin"),
         ("Cannot connect to the Docker daemon at unix:///x", "start it"),
     ],
 )
