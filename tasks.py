@@ -152,6 +152,7 @@ def compare(
     lengths: str = "1024,256",
     settle: str = "10",
     window: str = "60",
+    decode_only: bool = False,
     delta: str = "0.01",
     slo: str = "",
     seed: str = "",

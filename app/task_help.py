@@ -107,6 +107,7 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "lengths": "tokens in and out of every request",
         "settle": "engine seconds to wait after the last slot is filled",
         "window": "engine seconds that are measured",
+        "decode_only": "begin each level with fresh requests whose answers outlast its window: no prefill falls into one",
         "delta": "smallest effect of interest, as a share: 0.01 is 1 %",
         "slo": "objectives of a request in ms, such as ttft=500,tpot=50,e2e=20000: adds goodput to every figure",
         "seed": "draws the order of starts and all noise; empty draws one",

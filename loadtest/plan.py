@@ -41,6 +41,8 @@ class WindowRules:
     batch_share: a decode batch under this share of its median voids the block.
     slope_alpha: level of the stationarity test.
     max_loop_lag_ms: p99 of the client's own lag, in wall milliseconds, above which the block is void.
+    decode_only: each level begins with fresh requests, whose answers must outlast its window, so that no prefill falls
+    into one.
     """
 
     settle_s: float = 10.0
@@ -49,6 +51,7 @@ class WindowRules:
     batch_share: float = 0.95
     slope_alpha: float = 0.01
     max_loop_lag_ms: float = 20.0
+    decode_only: bool = False
 
     def __post_init__(self) -> None:
         waits = (self.settle_s, self.window_s, self.fill_timeout_s)
@@ -109,6 +112,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         check_concurrencies(self.concurrencies)
+        if self.window.decode_only and self.objectives:
+            raise UsageError("no answer ends in a window of decode alone, so none can meet an objective; leave one out")
         if not self.controls:
             raise UsageError("a plan needs at least one variant with a control")
         # Names become folders.
@@ -145,8 +150,12 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain data for plan.json; `from_json` restores it."""
         data = asdict(self) | {"controls": dict(self.controls)}
-        # A plan without objectives keeps the digest it had before plans could name any.
-        return data if self.objectives else {k: v for k, v in data.items() if k != "objectives"}
+        # A plan that uses neither keeps the digest it had before plans could name them.
+        if not self.objectives:
+            del data["objectives"]
+        if not self.window.decode_only:
+            del data["window"]["decode_only"]
+        return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan:

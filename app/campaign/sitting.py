@@ -36,7 +36,7 @@ Pause = Callable[[], bool]
 class Order:
     """What a sitting measures. prefix: of every campaign's name, for shape and card; server: as --server has it.
 
-    pairs: variants joined by + share the control's starts, all in one block.
+    pairs: variants joined by + share the control's starts, all in one block. decode_only: as WindowRules has it.
     seconds: wall time after which no block begins; out: where archives are written; blocks: of each pair in the end.
     """
 
@@ -49,6 +49,7 @@ class Order:
     lengths: str = "1024,256"
     settle_s: float = 3.0
     window_s: float = 10.0
+    decode_only: bool = False
     seed: int = 1
     pairs: tuple[tuple[str, str], ...] = PAIRS
 
@@ -65,7 +66,7 @@ class Order:
             design="single",
             seed=self.seed,
             lengths=Lengths(*arguments.pair(self.lengths, "lengths")),
-            window=WindowRules(self.settle_s, self.window_s),
+            window=WindowRules(self.settle_s, self.window_s, decode_only=self.decode_only),
             against=pair[1],
         )
 
@@ -211,6 +212,7 @@ def main(given: list[str] | None = None) -> int:
     parser.add_argument("--lengths", default="1024,256", help="tokens of each prompt and of each answer")
     parser.add_argument("--settle", dest="settle_s", type=float, default=3.0, help="seconds at each level, not counted")
     parser.add_argument("--window", dest="window_s", type=float, default=10.0, help="seconds measured at each level")
+    parser.add_argument("--decode-only", action="store_true", help="windows without a prefill: lengths must allow it")
     parser.add_argument("--pairs", default="", help="such as fast-pinned,v1+v2-pinned; empty: all, in order of worth")
     chosen = vars(parser.parse_args(given))
     state, pairs = chosen.pop("state"), chosen.pop("pairs")

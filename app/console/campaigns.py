@@ -69,6 +69,7 @@ def compare_from_options(
     lengths: str,
     settle: str,
     window: str,
+    decode_only: bool,
     delta: str,
     slo: str,
     seed: str,
@@ -94,7 +95,9 @@ def compare_from_options(
             design=arguments.design(design),
             seed=arguments.integer(seed, "seed"),
             lengths=Lengths(*arguments.pair(lengths, "lengths")),
-            window=WindowRules(arguments.number(settle, "settle"), arguments.number(window, "window")),
+            window=WindowRules(
+                arguments.number(settle, "settle"), arguments.number(window, "window"), decode_only=decode_only
+            ),
             time_scale=arguments.number(time_scale, "time-scale"),
             delta=arguments.number(delta, "delta"),
             objectives=arguments.objectives(slo),

@@ -34,6 +34,7 @@ class Carrier:
         self.order = order
         self.prompts = PromptList.of(order)
         self.client = StreamClient(order.router_url)
+        self._decode_only = order.window.decode_only
         self._headers = authorization(os.environ)
         self.slots = Slots(worker, workers)
         self.recorder = Recorder(order.out, worker)
@@ -52,7 +53,10 @@ class Carrier:
         self.client.open(self._own)
 
     def set_level(self, concurrency: int) -> None:
-        """Begins a level."""
+        """Begins a level; with decode alone, what the last one left in flight is cut."""
+        if self._decode_only:
+            self.client.cut()
+            self._live.clear()
         self._streaming = {s for s, e in self._live.items() if _has_output(e)}
         self.slots.set_level(concurrency)
 
@@ -83,7 +87,8 @@ class Carrier:
         exchange = Exchange(lease.slot, payload)
         self._live[lease.slot] = exchange
         self.client.begin(exchange)
-        self._prepare(Lease(lease.concurrency, lease.slot, lease.sequence + 1, False))
+        if not self._decode_only:
+            self._prepare(Lease(lease.concurrency, lease.slot, lease.sequence + 1, False))
         try:
             exchange.done.wait()
         finally:
@@ -92,7 +97,7 @@ class Carrier:
         sent = Sent(lease, prompt, tokens, scheduled_ns, exchange)
         self.recorder.add(sent)
         self.on_sent(sent)
-        if exchange.error_kind or exchange.status != 200:
+        if exchange.error_kind != "cut" and (exchange.error_kind or exchange.status != 200):
             gevent.sleep(FAILURE_PAUSE_S)
         return True
 
@@ -134,7 +139,7 @@ class Carrier:
         order = self.order
         prompt = self.prompts.prompt(lease.concurrency, lease.slot, lease.sequence)
         tokens = prompt.output_tokens
-        if lease.fresh:
+        if lease.fresh and not self._decode_only:
             tokens = first_output_tokens(order.prompt_seed, lease.concurrency, lease.slot, tokens)
         body = json.dumps(request_body(order, prompt.text, tokens)).encode()
         return prompt, tokens, http_request(order.router_url, PATHS[order.api], body, self._headers)

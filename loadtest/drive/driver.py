@@ -146,7 +146,7 @@ class Driver:
             self.sender.set_level(course.concurrency)
         elif course.phase in ("drain", "done"):
             self.sender.close()
-        if course.phase == "done":
+        if course.phase == "done" or (course.phase == "drain" and self.order.window.decode_only):
             self.sender.cut()
         if "window" in (course.phase, before.phase if before else ""):
             gevent.spawn(self._sample_all)

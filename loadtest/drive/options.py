@@ -37,6 +37,12 @@ def add_options(parser: Any) -> None:
     add("--decode-ab-concurrencies", default="1,8", help="levels in visiting order, for example 1,8,48,64,80,96")
     add("--decode-ab-lengths", default="1024,256", help="prompt and output tokens of every request")
     add("--decode-ab-window", default="10,60", help="settle and window seconds (engine time)")
+    add(
+        "--decode-ab-decode-only",
+        default="no",
+        choices=["no", "yes"],
+        help="fresh requests at each level, whose answers outlast its window",
+    )
     add("--decode-ab-model", default="default", help="served model name")
     add("--decode-ab-api", default="completions", choices=["completions", "chat"], help="endpoint")
     add("--decode-ab-seed", default="0", help="seed of the prompt list")
@@ -123,7 +129,7 @@ def _from_fields(options: Any) -> dict[str, Any]:
         "concurrencies": tuple(int(c) for c in _numbers("concurrencies", options.decode_ab_concurrencies)),
         "prompt_seed": options.decode_ab_seed,
         "lengths": Lengths(int(prompt), int(output)),
-        "window": WindowRules(settle_s=settle, window_s=window),
+        "window": WindowRules(settle, window, decode_only=options.decode_ab_decode_only == "yes"),
         "time_scale": float(options.decode_ab_time_scale),
     }
 

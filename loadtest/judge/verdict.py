@@ -137,7 +137,7 @@ def judge(plan: Plan, cells: Iterable[Cell], facts: Facts) -> Verdict:
             "sha256": cited.sha256,
             "rows": {k: asdict(r) if r else None for k, r in rows.items()},
         },
-        notes=(*facts.notes, *short_windows(cells)),
+        notes=(*facts.notes, *(() if plan.window.decode_only else short_windows(cells))),
     )
 
 

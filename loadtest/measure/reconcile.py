@@ -46,15 +46,19 @@ def check_rows(
         reasons.append(f"{failed} of {requests} requests failed ({', '.join(kinds)})")
     if short:
         reasons.append(f"{short} of {requests} outputs had another length than asked")
-    if not requests and not inside.begun.any():
+    alone = plan.window.decode_only
+    if alone and (other := int((inside.begun | inside.ended).sum())):
+        reasons.append(f"{other} requests began or ended in a window of decode alone; --lengths must ask for more")
+    if not alone and not requests and not inside.begun.any():
         reasons.append("no request began or ended in the window")
-    reasons += _check_prompts(rows, inside)
+    reasons += _check_prompts(rows, inside, alone)
     reasons += _check_silence(rows, begin, end)
     if closed:
         reasons += _check_concurrency(rows, mark, begin, end)
         reasons += _check_batch(rows, begin, end, plan)
-    glued = int(rows.glued[inside.ended].sum())
-    events = int(np.diff(rows.offsets)[inside.ended].sum())
+    read = inside.present if alone else inside.ended
+    glued = int(rows.glued[read].sum())
+    events = int(np.diff(rows.offsets)[read].sum())
     if glued > MAX_GLUED_SHARE * max(events, 1):
         reasons.append(f"late reads, {glued / events:.0%} of the events came glued to another")
     return reasons
@@ -117,12 +121,13 @@ def peak(starts: Ints, ends: Ints) -> int:
     return int(np.cumsum(step[order]).max(initial=0))
 
 
-def _check_prompts(rows: Rows, inside: Inside) -> list[str]:
+def _check_prompts(rows: Rows, inside: Inside, decode_only: bool) -> list[str]:
     reasons = []
-    digests = [rows.prompt_sha256[i] for i in np.flatnonzero(inside.begun | inside.ended)]
+    sent = inside.present if decode_only else inside.begun | inside.ended
+    digests = [rows.prompt_sha256[i] for i in np.flatnonzero(sent)]
     if len(set(digests)) != len(digests):
         reasons.append("the same prompt was sent twice")
-    cached = rows.cached_tokens[inside.begun]
+    cached = rows.cached_tokens[sent if decode_only else inside.begun]
     if (cached > 0).any():
         reasons.append(f"{int((cached > 0).sum())} prompts were served from the prefix cache")
     return reasons

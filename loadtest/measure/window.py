@@ -3,7 +3,8 @@
 Definitions: t0 request handed to the kernel (in an open loop: when it was to be), t1 and tn first and last event with
 visible text, n tokens the server reports, k1 those of the first event. TTFT = t1 - t0, TPOT = (tn - t1)/(n - k1),
 E2E = tn - t0, ITL = gap between events when each carries one token. Output rate = tokens that arrived inside the window
-over all streams / window, an event's tokens spread over the gap before it. Wall time becomes engine time here and
+over all streams / window, an event's tokens spread over the gap before it. In a window of decode alone no request ends:
+TPOT is the time between a stream's events inside the window / their tokens. Wall time becomes engine time here and
 nowhere else.
 """
 
@@ -89,14 +90,16 @@ def _cell(
         short_outputs=int(inside.short.sum()),
         reasons=tuple(dict.fromkeys(reasons)),
         goodput_per_s=goodput(rows, begin, end, scale, plan.objectives).per_s if plan.objectives else np.nan,
-        **latencies(rows, events, inside, begin, end, scale),
+        **latencies(rows, events, inside, begin, end, scale, plan.window.decode_only),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Masks over requests: first output inside the window, ended inside, failed or short among those that ended."""
+    """Masks over requests: under way at any time in the window, first output inside it, ended inside; of those that
+    ended the failed and the short."""
 
+    present: npt.NDArray[np.bool_]
     begun: npt.NDArray[np.bool_]
     ended: npt.NDArray[np.bool_]
     failed: npt.NDArray[np.bool_]
@@ -110,10 +113,14 @@ def rows_in(rows: Rows, events: Events, begin: int, end: int) -> Inside:
     kinds = np.array(rows.error_kind, dtype=object)
     short = np.isin(kinds, LENGTH_KINDS)
     failed = (kinds != "") & (kinds != "cut") & ~short
-    return Inside((t1 >= begin) & (t1 < end), ended & (kinds != "cut"), ended & failed, ended & short)
+    present = (rows.sent_ns < end) & (rows.ended_ns > begin)
+    begun = (t1 >= begin) & (t1 < end)
+    return Inside(present, begun, ended & (kinds != "cut"), ended & failed, ended & short)
 
 
-def latencies(rows: Rows, events: Events, inside: Inside, begin: int, end: int, scale: float) -> dict[str, float]:
+def latencies(
+    rows: Rows, events: Events, inside: Inside, begin: int, end: int, scale: float, decode_only: bool = False
+) -> dict[str, float]:
     """Medians and tails in engine milliseconds; NaN where undefined."""
     t1, tn = first_and_last(rows)
     ms = scale / 1e6
@@ -125,6 +132,8 @@ def latencies(rows: Rows, events: Events, inside: Inside, begin: int, end: int, 
     rest = whole & (tokens > k1)
     tpot = ((tn - t1)[rest] / (tokens - k1)[rest]) * ms
     gaps = ~events.first & (events.at_ns >= begin) & (events.at_ns < end)
+    if decode_only:
+        tpot = _paces(events, gaps) * ms
     one_each = bool(np.all(events.tokens[gaps] == 1))
     itl = (events.at_ns - events.before_ns)[gaps] * ms if one_each else np.zeros(0)
     return {
@@ -135,6 +144,13 @@ def latencies(rows: Rows, events: Events, inside: Inside, begin: int, end: int, 
         "itl_p99_ms": _percentile(itl, 99),
         "e2e_p50_ms": _percentile(e2e, 50),
     }
+
+
+def _paces(events: Events, gaps: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+    """Nanoseconds a token of each stream that has events among the gaps."""
+    waited = np.bincount(events.request[gaps], (events.at_ns - events.before_ns)[gaps])
+    tokens = np.bincount(events.request[gaps], events.tokens[gaps])
+    return waited[tokens > 0] / tokens[tokens > 0]
 
 
 def _percentile(values: npt.NDArray[Any], q: float) -> float:

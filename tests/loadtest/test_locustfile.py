@@ -120,6 +120,23 @@ def test_levels_that_rise_after_a_fall_stay_full_where_requests_outlast_a_level(
         assert overlap(rows.sent_ns, rows.ended_ns, begin, end) == pytest.approx(level["concurrency"], rel=0.05)
 
 
+def test_decode_alone_begins_each_level_with_fresh_whole_requests_and_ends_none_in_a_window(
+    mock_url: str, tmp_path: Path
+) -> None:
+    rules = WindowRules(settle_s=0.2, window_s=1.5, fill_timeout_s=20, max_loop_lag_ms=1000, decode_only=True)
+    order = replace(order_for(mock_url, tmp_path, output_tokens=2000), concurrencies=(6, 1, 3), window=rules)
+    order.write(tmp_path / "order.json")
+    assert locust("--host", mock_url, "--decode-ab-order", str(tmp_path / "order.json")).returncode == 0
+    rows, load = read_rows(tmp_path), read_load(tmp_path)
+    assert set(rows.error_kind) == {"cut"}
+    assert set(rows.requested_tokens.tolist()) == {2000}
+    assert sorted(rows.concurrency.tolist()) == [1] * 1 + [3] * 3 + [6] * 6
+    plan = Plan(1, {"v1": "pinned"}, (1, 3, 6), blocks=4, window=rules, delta=0.2)
+    for cell in measure(Start(3, 1, "v1", (6, 1, 3)), rows, load, plan):
+        assert (cell.reasons, cell.requests) == ((), 0)
+        assert cell.tokens_per_s * cell.tpot_p50_ms / 1000 == pytest.approx(cell.concurrency, rel=0.05)
+
+
 def test_plain_locust_without_an_order_leaves_a_record(mock_url: str, tmp_path: Path) -> None:
     options = ["--decode-ab-concurrencies", "2", "--decode-ab-lengths", "8,10", "--decode-ab-window", "0.2,1"]
     done = locust("--host", mock_url, *options, "--decode-ab-out", str(tmp_path))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from app.errors import InvalidCampaignError, UsageError
-from loadtest.plan import Lengths, Objectives, Plan, check_concurrencies
+from loadtest.plan import Lengths, Objectives, Plan, WindowRules, check_concurrencies
 
 PLAN = Plan(seed=7, controls={"v1": "pinned", "v2": "pinned"}, concurrencies=(1, 8, 96), blocks=6)
 
@@ -25,6 +25,18 @@ def test_a_plan_with_objectives_comes_back_and_one_without_keeps_its_digest() ->
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
     assert plan.sha256() != PLAN.sha256()
     assert "objectives" not in PLAN.to_json()
+
+
+def test_a_plan_of_decode_alone_comes_back_and_any_other_keeps_its_digest() -> None:
+    plan = replace(PLAN, window=WindowRules(decode_only=True))
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert plan.sha256() != PLAN.sha256()
+    assert "decode_only" not in PLAN.to_json()["window"]
+
+
+def test_decode_alone_has_no_objectives() -> None:
+    with pytest.raises(UsageError, match="no answer ends"):
+        replace(PLAN, window=WindowRules(decode_only=True), objectives=Objectives(ttft_ms=500))
 
 
 def test_a_plan_of_another_schema_is_refused() -> None:

@@ -7,6 +7,7 @@ import pytest
 from loadtest.cells import Cell
 from loadtest.judge.coverage import short_windows
 from loadtest.judge.verdict import judge
+from loadtest.plan import WindowRules
 from tests.loadtest.judge.test_verdict import FACTS, NONE, campaign, plan_of
 
 
@@ -27,6 +28,11 @@ def test_concurrencies_with_short_windows_are_named_with_what_they_hold() -> Non
 
 def test_void_windows_are_left_out() -> None:
     assert [*short_windows([replace(c, reasons=("late",)) for c in held(c96=1)])] == []
+
+
+def test_windows_of_decode_alone_hold_no_request_and_need_none() -> None:
+    plan = replace(plan_of(), window=WindowRules(decode_only=True))
+    assert judge(plan, [replace(c, requests=0) for c in held()], FACTS).notes == ()
 
 
 @pytest.mark.parametrize(("requests", "notes"), [(96, 1), (960, 0)])

@@ -76,6 +76,34 @@ def test_unfinished_streams_count_by_their_events(loop: Loop, cell: Callable[...
     assert cell(cut).failures == 0
 
 
+def alone(plan: Plan) -> Plan:
+    return dataclasses.replace(plan, window=dataclasses.replace(plan.window, decode_only=True))
+
+
+def test_decode_alone_is_timed_by_what_arrives_inside_the_window(
+    as_rows: AsRows, loop: Loop, load_record: Record, plan: Plan
+) -> None:
+    rows = [r for r in loop(output_tokens=50_000, itl_ms=8) if r.sequence == 0 and len(r.arrivals_ns) > 10_000]
+    found = measure(START, as_rows(rows), load_record(), alone(plan))[0]
+    assert (found.reasons, found.requests, found.tpot_p50_ms) == ((), 0, pytest.approx(8))
+    assert np.isnan(found.ttft_p50_ms)
+
+
+def test_an_answer_that_ends_inside_a_window_of_decode_alone_voids_it(
+    as_rows: AsRows, loop: Loop, load_record: Record, plan: Plan
+) -> None:
+    found = measure(START, as_rows(loop()), load_record(), alone(plan))[0]
+    assert any("must ask for more" in reason for reason in found.reasons)
+
+
+def test_prompts_of_decode_alone_may_neither_repeat_nor_come_from_the_prefix_cache(
+    as_rows: AsRows, loop: Loop, load_record: Record, plan: Plan
+) -> None:
+    rows = loop(output_tokens=50_000, prompt_sha256="same", cached_tokens=5)
+    found = measure(START, as_rows(rows), load_record(), alone(plan))[0]
+    assert {"the same prompt was sent twice", "4 prompts were served from the prefix cache"} <= {*found.reasons}
+
+
 def test_level_without_a_window_is_void(loop: Loop, cell: Callable[..., Cell]) -> None:
     found = cell(loop(), level={"window_end_ns": 0, "reasons": ["not filled"]})
     assert (found.reasons, found.valid) == (("not filled", "no complete window"), False)
