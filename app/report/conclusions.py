@@ -54,9 +54,10 @@ def basis(view: CampaignView) -> str:
     orders = {"mirrored": "in a random order and its mirror", "single": "in orders balanced over the blocks"}
     order = f"{'twice' if plan.design == 'mirrored' else 'once'}, as imported" if view.imported else orders[plan.design]
     used = f"{view.verdict['blocks_used']} of {blocks} used, {len(view.void_blocks)} void" if view.judged else blocks
+    alone = " in windows of decode alone" if plan.window.decode_only else ""
     used += f", {counted(len(view.redone), 'void attempt')} measured again" if view.redone else ""
     return (
-        f"{used}; each block starts every variant {order}; margin {100 * plan.delta:g} %; "
+        f"{used}; each block starts every variant {order}{alone}; margin {100 * plan.delta:g} %; "
         f"intervals hold for all concurrencies together at {100 * (1 - plan.alpha):g} %."
     )
 

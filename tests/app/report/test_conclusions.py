@@ -98,3 +98,9 @@ def test_a_calibration_of_ones_own_is_told_above_every_figure(view: CampaignView
     assert any("the effect is what that file says" in line for line in conclusions.warnings(own))
     shipped = hashlib.sha256(CALIBRATION.read_bytes()).hexdigest()
     assert not conclusions.own_calibration(replace(view, manifest={"stack": {"calibration": shipped}}))
+
+
+def test_the_basis_says_that_windows_held_decode_alone(view: CampaignView) -> None:
+    alone = replace(view.plan, window=replace(view.plan.window, decode_only=True))
+    assert "in windows of decode alone" in conclusions.basis(replace(view, plan=alone))
+    assert "decode alone" not in conclusions.basis(view)
