@@ -114,6 +114,16 @@ def compile_kernel(
     return compile_all(source, kernel, alone, [config], arch, geometry, toolchain)[0]
 
 
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """One configuration of a kernel in one of the ways it is launched, ready to be compiled for one target."""
+
+    config: Config
+    use: Signature
+    arch: int
+    request: Mapping[str, Any]
+
+
 def compile_all(
     source: str,
     kernel: str,
@@ -123,21 +133,39 @@ def compile_all(
     geometry: Geometry,
     toolchain: Toolchain | None = None,
 ) -> list[Resources]:
-    """Compile every configuration in every way the kernel is launched, two at a time, each in its own process.
+    """Compile every configuration in every way the kernel is launched, as `compile_prepared` does."""
+    return compile_prepared(prepare(source, kernel, signature, configs, arch, geometry), toolchain)
 
-    Results are kept on disk by content: source of the kernel, launch, target, Triton version, and this code.
+
+def prepare(
+    source: str, kernel: str, signature: Signature, configs: Sequence[Config], arch: int, geometry: Geometry
+) -> list[Compilation]:
+    """Every configuration in every way the kernel is launched, those of one configuration together.
+
+    Not to be called in two threads at once: CPython 3.11 loses count when both build syntax trees. ExtractError and
+    SignatureError say that the kernel cannot be tried.
     """
     if arch not in LIMITS:
         raise ValueError(f"no limits known for arch {arch}; known: {', '.join(map(str, LIMITS))}")
-    chain = toolchain or installed_toolchain()
     text = extract_kernel(source, kernel)
+    return [
+        Compilation(config, use, arch, _request(source, text, kernel, config, use, arch, geometry))
+        for config in configs
+        for use in signature.uses
+    ]
 
-    jobs = [(config, use) for config in configs for use in signature.uses]
-    # Requests are made one after the other: CPython 3.11 loses count when two threads build syntax trees at once.
-    requests = [_request(source, text, kernel, config, use, arch, geometry) for config, use in jobs]
+
+def compile_prepared(prepared: Sequence[Compilation], toolchain: Toolchain | None = None) -> list[Resources]:
+    """Compile them two at a time, each in its own process and each different one once; results in the given order.
+
+    Results are kept on disk by content: source of the kernel, launch, target, Triton version, and this code.
+    """
+    chain = toolchain or installed_toolchain()
+    keys = [_key(one.request, chain) for one in prepared]
+    requests = {key: one.request for key, one in zip(keys, prepared, strict=True)}
     with ThreadPoolExecutor(PROCESSES) as pool:
-        answers = list(pool.map(lambda request: _answer(request, chain), requests))
-    return [_resources(config, use, arch, chain, answer) for (config, use), answer in zip(jobs, answers, strict=True)]
+        answers = dict(zip(requests, pool.map(lambda key: _answer(key, requests[key], chain), requests), strict=True))
+    return [_resources(one, chain, answers[key]) for key, one in zip(keys, prepared, strict=True)]
 
 
 def _request(
@@ -150,14 +178,19 @@ def _request(
     }  # fmt: skip
 
 
-def _resources(config: Config, use: Signature, arch: int, chain: Toolchain, answer: dict[str, Any]) -> Resources:
-    dropped = answer.pop("error_kind", "") in DROPPED_SILENTLY
-    return Resources(config, arch, chain.version, use.use, use.kernel, dropped=dropped, **answer)
+def _resources(one: Compilation, chain: Toolchain, answer: Mapping[str, Any]) -> Resources:
+    facts = {name: value for name, value in answer.items() if name != "error_kind"}
+    dropped = answer.get("error_kind", "") in DROPPED_SILENTLY
+    return Resources(one.config, one.arch, chain.version, one.use.use, one.use.kernel, dropped=dropped, **facts)
 
 
-def _answer(request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
-    key = json.dumps([request, chain.version, _compiler_sha256()], sort_keys=True)
-    kept = cache_folder() / "gate" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+def _key(request: Mapping[str, Any], chain: Toolchain) -> str:
+    text = json.dumps([request, chain.version, _compiler_sha256()], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _answer(key: str, request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
+    kept = cache_folder() / "gate" / f"{key}.json"
     if kept.is_file():
         return dict(json.loads(kept.read_text()))
     answer = _compile(request, chain)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from kernels.geometry import (
     read_geometry,
 )
 from kernels.limits import LIMITS
-from kernels.resources import Resources, compile_all
+from kernels.resources import Compilation, Resources, compile_prepared, prepare
 from kernels.signature import FOLDER, Config, Signature, SignatureError
 from kernels.toolchain import Toolchain, ToolchainError, toolchain_of
 from kernels.tuned import TableError
@@ -110,7 +111,7 @@ def check(
     except ToolchainError as error:
         raise NotReadyError(str(error)) from error
     job = _Job(arch, geometry or default_geometry(), chain, signatures)
-    built, against = _build(variant, base, job), _build(control, base, job) if control else _Build()
+    built, against = _side_by_side([_build(each, base, job) for each in (variant, control)], job)
     findings = list(_own_findings(built))
     if control and against.fault:
         findings.append(Finding("refuse", f"its control {control.name} cannot be built: {against.fault}"))
@@ -143,9 +144,13 @@ class _Job:
     toolchain: Toolchain
     signatures: Path
 
-    def compile(self, text: str, signature: Signature, configs: Sequence[Config]) -> list[Resources]:
+    def prepare(self, text: str, signature: Signature, configs: Sequence[Config]) -> list[Compilation]:
         """Every configuration in every use of the signature's kernel."""
-        return compile_all(text, signature.kernel, signature, configs, self.arch, self.geometry, self.toolchain)
+        return prepare(text, signature.kernel, signature, configs, self.arch, self.geometry)
+
+    def compile(self, prepared: Sequence[Compilation]) -> list[Resources]:
+        """One result for each, in the same order."""
+        return compile_prepared(prepared, self.toolchain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,18 +200,37 @@ class _Build:
         return drawn, [(r.use, r.identity) for r in self.chosen], beside
 
 
-def _build(variant: Variant, base: Base, job: _Job) -> _Build:
-    if variant.target is None:
+# Yields what it waits for to be compiled, is sent list[Resources] in the same order, and returns the build.
+_Steps = Generator[list[Compilation], Any, _Build]
+
+
+def _side_by_side(steps: Sequence[_Steps], job: _Job) -> list[_Build]:
+    # What all of them wait for is compiled together: one alone leaves a core unused while its slowest kernel compiles.
+    built = dict[_Steps, _Build]()
+    waiting: dict[_Steps, list[Resources] | None] = dict.fromkeys(steps)
+    while waiting:
+        wanted = dict[_Steps, list[Compilation]]()
+        for step, found in waiting.items():
+            try:
+                wanted[step] = step.send(found)
+            except StopIteration as end:
+                built[step] = end.value
+        compiled = iter(job.compile([one for each in wanted.values() for one in each]))
+        waiting = {step: list(islice(compiled, len(each))) for step, each in wanted.items()}
+    return [built[step] for step in steps]
+
+
+def _build(variant: Variant | None, base: Base, job: _Job) -> _Steps:
+    if variant is None or variant.target is None:
         return _Build()
     try:
         patched = patch_kernel(base, variant)
         launched = read_launched(patched.text, variant.target.kernel, job.arch, job.geometry, job.signatures)
         configs = launched.listed + launched.chosen
-        found = job.compile(patched.text, launched.signature, configs)
+        found: list[Resources] = yield job.prepare(patched.text, launched.signature, configs)
         fitting = dict.fromkeys(config for config in configs if any(r.fits and r.config == config for r in found))
-        beside = [
-            r for kernel, config in launched.companions(fitting) for r in job.compile(patched.text, kernel, [config])
-        ]  # fmt: skip
+        companions = launched.companions(fitting)
+        beside = yield [one for kernel, config in companions for one in job.prepare(patched.text, kernel, [config])]
     except (PatchError, ExtractError, TableError) as error:
         return _Build(fault=f"does not patch: {error}")
     except SignatureError as error:
@@ -269,5 +293,5 @@ def _same(one: _Build, other: _Build, job: _Job) -> bool:
 
 def _further_codes(build: _Build, text: str, job: _Job) -> set[object]:
     configs = {str(r.config): r.config for r in build.resources if r.fits}
-    found = [r for way in build.further for r in job.compile(text, way, list(configs.values()))]
-    return {(r.use, r.identity, r.error) for r in found}
+    prepared = [one for way in build.further for one in job.prepare(text, way, list(configs.values()))]
+    return {(r.use, r.identity, r.error) for r in job.compile(prepared)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,13 @@ def test_second_time_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.Mo
     first = _compile(tmp_path, PLAIN)
     monkeypatch.setattr(resources, "_compile", _must_not_compile)
     assert _compile(tmp_path, PLAIN) == first
+
+
+def test_what_is_asked_for_twice_at_once_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = itertools.count(1)
+    monkeypatch.setattr(resources, "_compile", lambda *_: {"registers": next(numbers)})
+    one, again = _compile(tmp_path, PLAIN.replace("x + x", "x * 5.0"), Config(), Config())
+    assert (one.registers, again.registers) == (1, 1)
 
 
 def test_other_source_is_not_taken_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

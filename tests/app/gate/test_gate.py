@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from app.errors import GateError, NotReadyError, UsageError
 from app.gate.gate import GateReport, check, check_named
 from app.kernel.upstream import Base
 from app.kernel.variants import Change, KernelConfig, Selector, Target, Variant
+from kernels.resources import Compilation, Resources, compile_prepared
 from kernels.toolchain import Toolchain
 from tests.kernels.samples import DOT, PLAIN, SIGNATURE, fake_toolchain, write_signature
 
@@ -62,6 +64,18 @@ def test_same_code_is_a_no_op_that_must_be_allowed(tmp_path: Path) -> None:
     with pytest.raises(GateError, match="--allow-noop"):
         report.require()
     report.require(allow_noop=True)
+
+
+def test_variant_and_control_are_compiled_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = list[list[object]]()
+
+    def seen(prepared: Sequence[Compilation], chain: Toolchain) -> list[Resources]:
+        together.append([one.config for one in prepared])
+        return compile_prepared(prepared, chain)
+
+    monkeypatch.setattr("app.gate.gate.compile_prepared", seen)
+    _check(tmp_path, DOT, _variant(DEEP), _variant(SMALL, name="control"))
+    assert together[0] == [DEEP, SMALL]
 
 
 def test_more_than_one_survivor_is_a_draw_and_buildable(tmp_path: Path) -> None:
