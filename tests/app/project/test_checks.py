@@ -1,0 +1,45 @@
+"""The parts that the whole test command runs its tests in, with a stand-in for pytest."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from app.environment import ROOT
+from app.project import checks
+
+# Says its last line when it is about to end, and fails where it is told to.
+STANDIN = """
+import sys
+print("begun", *sys.argv[2:], flush=True)
+print("ended", *sys.argv[2:], flush=True)
+sys.exit(sys.argv[1] in sys.argv[2:])
+"""
+
+
+def parts(monkeypatch: pytest.MonkeyPatch, failing: str = "none") -> int:
+    monkeypatch.setattr(checks, "PYTEST", (sys.executable, "-c", STANDIN, failing))
+    return checks.run_tests()
+
+
+@pytest.mark.parametrize("folder", [*checks.COMPUTING, *checks.WAITING])
+def test_each_part_is_a_folder_of_tests_and_left_out_of_the_rest(
+    folder: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert list((ROOT / folder).rglob("test_*.py"))
+    assert parts(monkeypatch) == 0
+    begun = [line.split() for line in capfd.readouterr().out.splitlines() if line.startswith("begun")]
+    assert [folder in line for line in begun].count(True) == 1
+    (rest,) = [line for line in begun if "tests" in line]
+    assert f"--ignore={folder}" in rest
+
+
+@pytest.mark.parametrize(("failing", "named"), [("tests/docker", "docker"), ("tests/fuzz", "fuzz"), ("tests", "other")])
+def test_one_part_that_fails_fails_the_command_and_is_named_after_all_output(
+    failing: str, named: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert parts(monkeypatch, failing) == 1
+    said = capfd.readouterr()
+    assert said.out.count("begun") == said.out.count("ended") == 3
+    assert named in said.err
