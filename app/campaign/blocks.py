@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.campaign.conditions import conditions
+from app.campaign.lasting import lasting_reasons, remedy
 from app.campaign.load import run_load, write_order
 from app.campaign.runs import BLOCK_SCHEMA, MANIFEST_SCHEMA, RunFolder
 from app.engine import Endpoints
@@ -68,12 +69,13 @@ def run(campaign: Campaign) -> list[Cell]:
     """Measures every block that is not finished yet and returns the cells of all that are.
 
     A block that a service, the load or the records spoiled is set aside and done again, at most twice; ProofError and
-    NotReadyError at the first start end the campaign. What was finished stays, whatever happens. The caller owns the
-    folder.
+    NotReadyError at the first start end the campaign, and so does InvalidCampaignError after two blocks in a row that
+    all attempts left void for one reason. What was finished stays, whatever happens. The caller owns the folder.
     """
     folder = campaign.folder
     folder.keep_plan(campaign.plan)
     folder.keep_manifest(campaign.manifest())
+    before: frozenset[str] = frozenset()
     try:
         for block in range(campaign.plan.blocks):
             if (why := unsettled(folder.block_record(block))) is not None:
@@ -81,6 +83,7 @@ def run(campaign: Campaign) -> list[Cell]:
                     break
                 folder.set_aside(block, why)
                 _measure_block(campaign, block)
+                before = _lasting(campaign, block, before)
     finally:
         campaign.stack.down()
     return list(finished_cells(folder, campaign.plan))
@@ -110,6 +113,26 @@ def unsettled(record: Mapping[str, Any] | None) -> str | None:
     return "void" if record["void"] and record["attempt"] < MAX_ATTEMPTS else None
 
 
+def _lasting(campaign: Campaign, block: int, before: frozenset[str]) -> frozenset[str]:
+    """What the block stays void for; InvalidCampaignError when the block measured before it did for the same."""
+    folder = campaign.folder
+    if unsettled(folder.block_record(block)) is not None:
+        return frozenset()
+    found = lasting_reasons(folder, block)
+    if shared := sorted(found & before):
+        mend = remedy(shared, campaign.plan, _kept_cells(campaign, block)) or "docs/load.md says what each reason means"
+        raise InvalidCampaignError(
+            f"two blocks in a row stay void for one reason in all {MAX_ATTEMPTS} attempts ({shared[0]}), so the rest "
+            f"is not measured: {mend}. Begin a new campaign with that, or measure on with `{folder.resume_command}`"
+        )
+    return found
+
+
+def _kept_cells(campaign: Campaign, block: int) -> list[Cell]:
+    paths = (campaign.folder.start(start) / "cells.csv" for start in campaign.plan.starts(block))
+    return [cell for path in paths if path.is_file() for cell in read_cells(path)]
+
+
 def _measure_block(campaign: Campaign, block: int) -> None:
     for attempt in range(1, MAX_ATTEMPTS + 1):
         reasons = _attempt(campaign, block)
@@ -120,6 +143,8 @@ def _measure_block(campaign: Campaign, block: int) -> None:
             return
         then = f"it stays so after {attempt} attempts" if last else "doing it again"
         campaign.progress.say(f"block {block + 1} is void ({'; '.join(reasons[:2])}); {then}")
+        if attempt == 1 and (mend := remedy(reasons, campaign.plan, _kept_cells(campaign, block))):
+            campaign.progress.say(f"should it stay so: {mend}")
         if campaign.advice and any(LATE in reason or SATURATED in reason for reason in reasons):
             campaign.progress.say(campaign.advice)
         # A void record that is not the last word is taken up by whoever resumes.

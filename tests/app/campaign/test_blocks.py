@@ -18,7 +18,7 @@ from app.progress import Progress
 from app.records import read_json, write_json
 from app.stack.watch import Watch
 from loadtest.cells import Cell, write_cells
-from loadtest.plan import Plan, Start
+from loadtest.plan import Plan, Start, WindowRules
 from tests.app.fake_stack import FakeStack
 
 PLAN = Plan(seed=3, controls={"v1": "pinned"}, concurrencies=(1, 8), blocks=2)
@@ -136,6 +136,24 @@ def test_a_block_that_stays_void_ends_with_its_reasons(campaign: Campaign, load:
     load.faults = dict.fromkeys(range(1, 13), "throttled")
     cells = run(campaign)
     assert [c.valid for c in cells] == [False] * 8 + [True] * 8
+
+
+def test_two_blocks_that_stay_void_for_one_reason_end_the_campaign_with_the_option_to_change(
+    campaign: Campaign, load: FakeLoad
+) -> None:
+    plan = replace(PLAN, blocks=4, design="single", window=WindowRules(window_s=0.5))
+    longer = replace(campaign, plan=plan)
+    load.faults = dict.fromkeys(range(1, 100), "no request began or ended in the window")
+    with pytest.raises(InvalidCampaignError, match=r"in all 3 attempts \(C=1: no request .* a request takes 0\.77 s"):
+        run(longer)
+    assert (len(load.calls), campaign.folder.block_record(2)) == (2 * 3 * 2, None)
+    load.faults = {}
+    assert [c.valid for c in run(longer)] == [False] * 8 + [True] * 8
+
+
+def test_two_blocks_that_a_busy_machine_voids_end_nothing(campaign: Campaign, load: FakeLoad) -> None:
+    load.faults = dict.fromkeys(range(1, 100), "client late, loop lag p99 30.0 ms")
+    assert not any(c.valid for c in run(replace(campaign, plan=replace(PLAN, design="single"))))
 
 
 def test_a_start_that_could_never_be_measured_leaves_void_cells(campaign: Campaign, load: FakeLoad) -> None:
