@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from invoke.collection import Collection
 from invoke.context import Context
 
 from app import errors
-from app.ending import EndingTask, ending_task
+from app.ending import EndingTask, collected, ending_task
 from app.lazily import lazily
 
 with lazily("app"):
@@ -293,4 +292,4 @@ def gravest(decisions: list[str]) -> int:
 
 
 # By type and not by isinstance, which would load what is imported lazily.
-ns = Collection(*(found for found in tuple(globals().values()) if type(found) is EndingTask))
+ns = collected(found for found in tuple(globals().values()) if type(found) is EndingTask)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
+from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
 from invoke.main import program
 from invoke.parser.argument import Argument
 from invoke.tasks import Task, task
 
 from app.errors import LabError
+from app.program import Lab
 from app.task_help import shown_help
 
 Codes = Sequence[tuple[type[LabError], int]]
@@ -28,12 +30,12 @@ class _WholeNumber(Argument):
 
 
 class EndingTask(Task[Any]):
-    """Invoke's task whose options of whole numbers are told from other words."""
+    """Invoke's task whose options of whole numbers are told from other words; --variant is --variants too."""
 
     def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
         """Invoke's arguments in their order."""
         found = super().get_arguments(ignore_unknown_help)
-        return [_whole_number(a) if a.kind is int else a for a in found]
+        return [_whole_number(a) if a.kind is int else _with_alias(a) for a in found]
 
 
 def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int) -> Task[Any]:
@@ -59,6 +61,18 @@ def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int)
             raise Exit(code=code)
 
     return cast("Task[Any]", task(wrapped, klass=EndingTask, help=shown_help(body)))
+
+
+def collected(tasks: Iterable[EndingTask]) -> Collection:
+    """The tasks as Invoke loads them; plain `invoke`, which loads no program of ours, gets the hints of `./lab`."""
+    program.__class__ = Lab
+    return Collection(*tasks)
+
+
+def _with_alias(a: Argument) -> Argument:
+    if a.names[0] != "variants":
+        return a
+    return Argument(names=(*a.names, "variant"), default=a.default, help=a.help, attr_name=a.attr_name)
 
 
 def _whole_number(a: Argument) -> Argument:

@@ -1,4 +1,4 @@
-"""The command line of `./lab`: Invoke's own, with a hint at what was meant by a word that it does not know."""
+"""The command line of `./lab`, and of plain `invoke`: Invoke's own, with a hint at what an unknown word meant."""
 
 from __future__ import annotations
 
@@ -6,13 +6,21 @@ import difflib
 import re
 import sys
 
-from invoke import __version__
 from invoke.exceptions import ParseError
 from invoke.program import Program
 
+LAB = "./lab"
+
 
 class Lab(Program):
-    """Invoke's program with a hint behind an unknown task or option."""
+    """Invoke's program with a hint behind an unknown task or option, and with the lab's version for its own."""
+
+    def print_version(self) -> None:
+        """Prints the lab's version and what it was put together of."""
+        # Deferred: no task needs it.
+        from app.version import version_lines
+
+        print(*version_lines(), sep="\n")
 
     def parse_tasks(self) -> None:
         """Invoke's own parsing; the ParseError of an unknown word names the nearest known one and the list of all."""
@@ -26,9 +34,12 @@ class Lab(Program):
         if unknown is None:
             return ""
         task, *rest = self.core.unparsed
-        word, known, where = unknown[1], list(self.collection.task_names), "./lab alone lists the tasks"
+        called = LAB if self.binary == LAB else "invoke"
+        word, known = unknown[1], list(self.collection.task_names)
+        where = f"{'./lab alone' if called == LAB else 'invoke --list'} lists the tasks"
         if task in known:
-            known, where = list(self.parser.contexts[task].flag_names()), f"./lab --help {task} lists its options"
+            known = list(self.parser.contexts[task].flag_names())
+            where = f"{called} --help {task} lists its options"
             # Invoke names the value that follows an unknown option, not the option.
             word = next((w for w in rest if w.startswith("-") and w.partition("=")[0] not in known), word)
         near = difflib.get_close_matches(word, known, n=1)
@@ -39,8 +50,8 @@ def main(words: list[str]) -> None:
     """Runs the tasks that the words name; none, or `help`, lists the tasks."""
     asked = ["--list"] if words in ([], ["help"]) else words
     # The completion script calls what is on the path where .venv is active.
-    program = Lab(name="Invoke", binary="./lab", binary_names=["invoke", "inv"], version=__version__)
-    program.run(["./lab", *asked])
+    program = Lab(name="Invoke", binary=LAB, binary_names=["invoke", "inv"])
+    program.run([LAB, *asked])
 
 
 def complete(line: str) -> None:

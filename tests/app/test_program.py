@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -8,8 +9,8 @@ import pytest
 from app.environment import ROOT
 
 
-def lab(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "app.program", *words]
+def lab(*words: str, program: str = "app.program") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", program, *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
@@ -26,6 +27,30 @@ def test_an_unknown_word_ends_with_what_was_meant(words: list[str], says: str) -
     ended = lab(*words)
     assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
     assert ended.stderr.endswith(says)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["compar"], "No idea what 'compar' is! Did you mean compare? invoke --list lists the tasks\n"),
+        (["compare", "--vraiants", "v1"], " Did you mean --variants? invoke --help compare lists its options\n"),
+    ],
+)
+def test_plain_invoke_ends_an_unknown_word_with_what_was_meant(words: list[str], says: str) -> None:
+    ended = lab(*words, program="invoke")
+    assert (ended.returncode, ended.stderr.count("\n")) == (1, 1)
+    assert ended.stderr.endswith(says)
+
+
+@pytest.mark.parametrize("option", ["--variant", "--variants"])
+def test_compare_takes_the_option_under_either_name(option: str) -> None:
+    assert lab("compare", option, "v9").stderr.startswith("lab: unknown variant 'v9'")
+
+
+def test_version_is_the_labs_own_with_its_commit_and_what_it_stands_on() -> None:
+    own, parts = lab("--version").stdout.splitlines()
+    assert re.fullmatch(r"decode-ab \d+\.\d+\.\d+, (commit [0-9a-f]{12}( and changes)?|no git checkout)", own)
+    assert {"SGLang", "Python", "invoke", "locust"} <= {part.split()[0] for part in parts.split(", ")}
 
 
 def test_known_words_run_as_invoke_runs_them() -> None:
