@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import time
 from collections.abc import Callable
@@ -19,8 +20,6 @@ from loadtest.drive.distributed import Carriers, Worker
 from loadtest.drive.driver import Driver
 from loadtest.drive.feed import feed_locust, look_at
 from loadtest.drive.live import Live
-from loadtest.drive.sofar import intervals_so_far
-from loadtest.measure.window import measure
 from loadtest.order import StartOrder
 from loadtest.plan import Plan, Start
 
@@ -49,6 +48,9 @@ class Session:
         self.error = ""
         self._shown: tuple[Driver, Live, Carrier | None] | None = None
         self._intervals: tuple[float, list[dict[str, Any]]] = (0.0, [])
+        if environment.web_ui is not None:
+            # Statistics take a second to load: now, and not when a page first looks at a run under load.
+            importlib.import_module("loadtest.drive.sofar")
         environment.stop_timeout = environment.stop_timeout or STOP_TIMEOUT_S
         environment.events.test_stopping.add_listener(lambda **_: self._stop())
         environment.events.test_stop.add_listener(lambda **_: self._finish())
@@ -154,6 +156,8 @@ class Session:
     def _intervals_of(self, order: StartOrder) -> list[dict[str, Any]]:
         read_at, found = self._intervals
         if time.monotonic() - read_at > INTERVALS_EVERY_S:
+            from loadtest.drive.sofar import intervals_so_far
+
             found = intervals_so_far(order)
             self._intervals = (time.monotonic(), found)
         return found
@@ -161,6 +165,8 @@ class Session:
 
 def write_own_cells(order: StartOrder) -> None:
     """Writes cells.csv of a run outside any campaign, by the rules of its own order."""
+    from loadtest.measure.window import measure
+
     levels = tuple(sorted(order.concurrencies))
     rules = {"lengths": order.lengths, "window": order.window, "time_scale": order.time_scale}
     plan = Plan(0, {order.variant: order.variant}, levels, blocks=2, **rules)  # type: ignore[arg-type]
