@@ -76,6 +76,14 @@ def fetch_base(release: str | None = None, cache: Path | None = None, module: st
         ) from error
 
 
+def held_text(module: str) -> str:
+    """A module's pristine file where the cache holds it already, else an empty one; nothing is downloaded."""
+    try:
+        return fetch_base(module=module).text if is_cached(pinned(), default_cache()) else ""
+    except (NotReadyError, UnknownBaseError):
+        return ""
+
+
 def pristine(data: bytes, pin: Release, place: str) -> Base:
     """The pinned kernel file from its bytes; UnknownBaseError when they are not the release's own."""
     if (found := sha256(data)) != pin.file_sha256:

@@ -29,6 +29,7 @@ class ParsedVariant:
     variant: Variant
     name: Entry
     control: Entry | None
+    kernel: Entry | None
 
 
 def read_variant(path: Path, root: Path) -> ParsedVariant:
@@ -61,7 +62,8 @@ def read_variant(path: Path, root: Path) -> ParsedVariant:
         status=keys["status"].choice(STATUSES),
         path=shown,
     )
-    return ParsedVariant(variant, keys["name"], control)
+    kernel = keys["target"].mapping(required=("module", "kernel"))["kernel"] if "target" in keys else None
+    return ParsedVariant(variant, keys["name"], control, kernel)
 
 
 def name_fault(name: str) -> str | None:

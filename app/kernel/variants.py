@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from app.errors import UsageError, VariantError
+from app.errors import KernelMissingError, PatchError, UsageError, VariantError
 
 if TYPE_CHECKING:
     from app.kernel.variant_files import ParsedVariant
@@ -101,7 +101,7 @@ class Registry:
         for fault in self.faults.values():
             _tell_once(f"lab: {fault} (left out: not asked for)")
         if name not in self.variants:
-            raise UsageError.unknown("variant", name, self.names)
+            raise UsageError(_unknown(name, self.variants))
         return self.variants[name]
 
     def with_controls(self, names: Sequence[str]) -> dict[str, str]:
@@ -137,7 +137,7 @@ def load_variants(folder: Path = VARIANTS, root: Path = ROOT, strict: bool = Fal
     parsed, faults = _read_files(folder, root)
     by_name = _named(parsed, faults)
     variants = {name: item.variant for name, item in by_name.items()}
-    astray = {name: fault for name, item in by_name.items() if (fault := _control_fault(item, variants, faults))}
+    astray = {name: fault for name, item in by_name.items() if (fault := _control_fault(item, variants, faults, root))}
     sound = {name: variant for name, variant in variants.items() if name not in astray}
     faults |= astray
     if faults and (strict or not sound):
@@ -206,8 +206,10 @@ def _named(parsed: Sequence[ParsedVariant], faults: dict[str, VariantError]) -> 
         if twin := by_name.get(name):
             # Of two, the one that does not bear its file's name is the copy that was not renamed.
             copy, first = (twin, item) if path.stem == name else (item, twin)
-            fault = copy.name.refusal(f"{name!r} is already the name of {first.variant.path}; choose another")
-            faults[copy.variant.path.stem] = fault
+            stem = copy.variant.path.stem
+            other = "choose another" if stem == name else f"choose another, such as its file's: {stem}"
+            fault = copy.name.refusal(f"{name!r} is already the name of {first.variant.path}; {other}")
+            faults[stem] = fault
             if first.variant.path.stem != name:
                 faults[name] = fault
                 doubtful.add(name)
@@ -217,18 +219,50 @@ def _named(parsed: Sequence[ParsedVariant], faults: dict[str, VariantError]) -> 
 
 
 def _control_fault(
-    item: ParsedVariant, variants: Mapping[str, Variant], faults: Mapping[str, VariantError]
+    item: ParsedVariant, variants: Mapping[str, Variant], faults: Mapping[str, VariantError], root: Path
 ) -> VariantError | None:
     name = item.variant.control
     # A control with a fault of its own is refused by it, where it is asked for.
     if item.control is None or name is None or (name in faults and name not in variants):
         return None
     if name not in variants:
-        return item.control.refusal(f"unknown variant {name!r}; known: {', '.join(sorted(variants))}")
+        return item.control.refusal(_unknown(name, variants))
     if ring := _ring(item.variant, variants):
         return item.control.refusal(f"controls form a ring: {' -> '.join(ring)}; one of them must have none")
-    why = mismatch(item.variant, variants[name])
-    return item.control.refusal(why) if why else None
+    if why := mismatch(item.variant, variants[name]):
+        return _kernel_fault(item, root) or item.control.refusal(why)
+    return None
+
+
+def _kernel_fault(item: ParsedVariant, root: Path) -> VariantError | None:
+    """That a variant's file has no function of the name that its target gives; None too where that file is not here."""
+    # Deferred: only a variant that differs from its control asks.
+    from app.kernel.source import find_kernel, parse_source
+    from app.kernel.upstream import held_text
+
+    target, file = item.variant.target, item.variant.change.file
+    if target is None or item.kernel is None:
+        return None
+    path = file.as_posix() if file else f"SGLang's {target.module.rpartition('.')[2]}.py"
+    text = (root / file).read_text(encoding="utf-8", errors="replace") if file else held_text(target.module)
+    if not text:
+        return None
+    try:
+        find_kernel(parse_source(text), target.kernel)
+    except KernelMissingError as missing:
+        return item.kernel.refusal(f"variant {item.variant.name!r} changes {path}, which has {missing}")
+    except PatchError:
+        return None
+    return None
+
+
+def _unknown(name: str, variants: Mapping[str, Variant]) -> str:
+    if found := next((v for v in variants.values() if v.path.stem == name), None):
+        return (
+            f"no variant is named {name!r}: {found.path} says name: {found.name}; "
+            f"write name: {name} there, or ask for {found.name}"
+        )
+    return f"unknown variant {name!r}; known: {', '.join(sorted(variants)) or 'none'}"
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from app.kernel.upstream import (
     download_command,
     fetch_base,
     fetch_wheel,
+    held_text,
     load_releases,
     member_base,
     pinned,
@@ -190,3 +191,11 @@ def test_the_download_asks_for_the_pinned_wheel_whatever_python_runs(tmp_path: P
 def test_the_cache_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert default_cache() == Path("/somewhere/decode-ab")
+
+
+def test_a_file_that_the_cache_lacks_is_not_held_and_not_downloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("app.kernel.upstream.pip_download", lambda *_: pytest.fail("downloaded"))
+    assert held_text("sglang.kernels.ops.attention.flash_mla_sm120_triton") == ""

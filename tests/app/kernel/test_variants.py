@@ -50,7 +50,7 @@ def test_v3_puts_the_batch_into_the_key() -> None:
 
 def test_a_copy_that_kept_its_first_name_is_the_one_refused(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, mine=PINNED, pinned=PINNED)
-    with pytest.raises(VariantError, match=r"mine.yaml:1: name: 'pinned' is already the name of .*pinned.yaml; choose"):
+    with pytest.raises(VariantError, match=r"mine.yaml:1: name: .pinned. is already .* of .*pinned.yaml; .*: mine$"):
         load_variants(folder, strict=True)
     assert load_variants(folder).get("pinned").path.name == "pinned.yaml"
 
@@ -93,6 +93,38 @@ def test_a_control_of_another_kernel_is_refused_with_its_line(tmp_path: Path, ta
     mine = MODULES.format("mine", *target) + "control: pinned\n"
     with pytest.raises(VariantError, match=r"mine\.yaml:6: control: 'pinned' targets k of sglang\.x, not .*needed is"):
         load_variants(folder_of(tmp_path, pinned=PINNED, mine=mine), tmp_path, strict=True)
+
+
+KERNELS = "import triton\n@triton.jit\ndef own(): pass\n"
+
+
+def test_a_kernel_that_its_file_has_not_is_named_with_those_it_has_and_not_laid_to_the_control(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text(KERNELS)
+    change = "control: pinned\nchange: {file: k.py}\n"
+    pinned = PINNED.replace("kernel: k", "kernel: own") + "change: {file: k.py}\n"
+    folder = folder_of(tmp_path, pinned=pinned, mine=MODULES.format("mine", "sglang.x", "owm") + change)
+    says = r"mine\.yaml:3: kernel: variant 'mine' changes k\.py, which has no function 'owm'; .*kernels: own$"
+    with pytest.raises(VariantError, match=says):
+        load_variants(folder, tmp_path, strict=True)
+
+
+@pytest.mark.parametrize(("held", "says"), [(KERNELS, "which has no function 'other'"), ("", "control: 'pinned'")])
+def test_sglangs_own_file_is_looked_into_where_it_is_held(
+    tmp_path: Path, held: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.kernel.upstream.held_text", lambda _: held)
+    mine = MODULES.format("mine", "sglang.x", "other") + "control: pinned\n"
+    with pytest.raises(VariantError, match=says):
+        load_variants(folder_of(tmp_path, pinned=PINNED, mine=mine), tmp_path, strict=True)
+
+
+@pytest.mark.parametrize("asked", ["mine", "child"])
+def test_a_file_that_is_named_otherwise_than_its_variant_is_told_with_both_names(tmp_path: Path, asked: str) -> None:
+    child = PINNED.replace("pinned", "child") + "control: mine\n"
+    registry = load_variants(folder_of(tmp_path, mine=PINNED, child=child), tmp_path)
+    says = r"no variant is named 'mine': mine\.yaml says name: pinned; write name: mine there, or ask for pinned"
+    with pytest.raises(UsageError, match=says):
+        registry.get(asked)
 
 
 def test_a_control_may_run_another_file_or_none(tmp_path: Path) -> None:
