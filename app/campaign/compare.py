@@ -10,6 +10,7 @@ from typing import Any
 from app.campaign import blocks as campaigns
 from app.campaign.conformance import require_conformance
 from app.campaign.facts import campaign_facts
+from app.campaign.gated import keep_findings
 from app.campaign.outlook import advice, outlook, resumable
 from app.campaign.runs import RunFolder, new_run, open_run, point_latest
 from app.campaign.runtimes import Setup, make_ready, require_runnable
@@ -165,6 +166,7 @@ def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[]
         progress.step("the load client is played every shape of stream")
         require_conformance(folder)
     kernels, stack = make_ready(setup, plan, registry, folder.path, progress.step)
+    keep_findings(folder, plan, registry, kernels, setup)
     records = {v: variant_record(registry.get(v)) for v in plan.variants}
     hint = advice(folder, plan, setup)
     campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause, advice=hint))

@@ -15,7 +15,7 @@ from loadtest.plan import Plan
 
 FORCED = "path forced"
 MINI = "mini load balancer"
-GATE_NOT_RUN = "the gate was not run on these variants; invoke check --variant NAME compiles them"
+GATE_NOT_RUN = "the gate was not run on {}; invoke check --variant NAME compiles them"
 
 
 def campaign_facts(folder: RunFolder, plan: Plan) -> Facts:
@@ -42,8 +42,7 @@ def _read_facts(folder: RunFolder, plan: Plan) -> Facts:
             variants=dict.fromkeys(plan.variants, UNPROVEN),
             notes=tuple(manifest["notes"]),
         )
-    gate_file = folder.path / "gate.json"
-    gate: Mapping[str, Any] = read_json(gate_file) if gate_file.is_file() else {}
+    gate: Mapping[str, Any] = read_json(folder.gate_file) if folder.gate_file.is_file() else {}
     proofs = {v: list(_proofs(folder, plan, v)) for v in plan.variants}
     return Facts(
         campaign=folder.path.name,
@@ -51,7 +50,7 @@ def _read_facts(folder: RunFolder, plan: Plan) -> Facts:
         time_scale=plan.time_scale,
         variants={v: _facts_of(v, plan, manifest, gate, proofs[v]) for v in plan.variants},
         warnings=(*check_belonging(folder, plan, manifest), *alarms(p for found in proofs.values() for p in found)),
-        notes=(*forced_path(manifest), *balanced(manifest), *(() if gate else (GATE_NOT_RUN,))),
+        notes=(*forced_path(manifest), *balanced(manifest), *_ungated(plan, gate)),
     )
 
 
@@ -82,6 +81,11 @@ def balanced(manifest: Mapping[str, Any]) -> tuple[str, ...]:
         f"requests passed {router}, in place of the router: one Python process handles every chunk of a stream, which "
         "widens latencies at high rates, and counts nothing, so what it refused is known from the client alone",
     )
+
+
+def _ungated(plan: Plan, gate: Mapping[str, Any]) -> tuple[str, ...]:
+    missing = [variant for variant in plan.controls if variant not in gate]
+    return (GATE_NOT_RUN.format(", ".join(missing) if gate else "these variants"),) if missing else ()
 
 
 def _facts_of(

@@ -39,6 +39,10 @@ class RunFolder:
         return self.path / "manifest.json"
 
     @property
+    def gate_file(self) -> Path:
+        return self.path / "gate.json"
+
+    @property
     def verdict_file(self) -> Path:
         return self.path / "verdict.json"
 

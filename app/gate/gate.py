@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import NotReadyError, PatchError, UsageError
+from app.gate.kept import keep_report
 from app.gate.report import Finding, GateReport
 from app.gate.shortfall import excess, launch_fault, named
 from app.kernel.launched import read_launched
@@ -48,7 +49,7 @@ def check_named(
     release: str | None = None,
     stock: bool = False,
 ) -> GateReport:
-    """The gate on a variant of the repository.
+    """The gate on a variant of the repository; its report is kept for the campaigns that compare the same files.
 
     triton: version to compile with. model: a config.json or its folder. stock: try the configurations on SGLang's own
     kernel instead of the variant's file.
@@ -66,7 +67,9 @@ def check_named(
     except ToolchainError as error:
         raise NotReadyError(str(error)) from error
     base = fetch_base(release, module=variant.target.module if variant.target else None)
-    return check(variant, control, base, arch, geometry, chain)
+    report = check(variant, control, base, arch, geometry, chain)
+    keep_report(report)
+    return report
 
 
 def on_stock(variant: Variant) -> Variant:
@@ -132,6 +135,7 @@ def check(
         control_resources=against.resources,
         companions=built.companions,
         control_companions=against.companions,
+        control_sha256=against.patched.sha256 if against.patched else "",
     )
 
 

@@ -65,6 +65,7 @@ class GateReport:
     control_resources: tuple[Resources, ...] = ()
     companions: tuple[Resources, ...] = ()
     control_companions: tuple[Resources, ...] = ()
+    control_sha256: str = ""
 
     @property
     def statement(self) -> str:
@@ -112,6 +113,7 @@ class GateReport:
             "control": self.control,
             "kernel": self.kernel,
             "kernel_sha256": self.kernel_sha256,
+            "control_sha256": self.control_sha256,
             "target": limits.name,
             "shared_limit_bytes": limits.cta_shared_bytes,
             "triton_version": self.triton_version,

@@ -1,0 +1,48 @@
+"""What the gate had found of a campaign's variants before it began, where `invoke check` or a build asked for it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Mapping
+
+from app.campaign.runs import RunFolder
+from app.campaign.runtimes import Setup
+from app.gate.kept import kept_report
+from app.kernel.placed import PlacedKernel
+from app.kernel.variants import Registry
+from app.records import read_json, write_json
+from app.settings import settings_here
+from kernels.geometry import DEEPSEEK_V4_FLASH, geometry_of
+from loadtest.plan import Plan
+
+
+def keep_findings(
+    folder: RunFolder, plan: Plan, registry: Registry, kernels: Mapping[str, PlacedKernel], setup: Setup
+) -> None:
+    """Writes gate.json: the gate's report of each judged variant whose files, card and Triton it was made of."""
+    try:
+        triton = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    arch, heads = decode_rank(setup)
+    digests = {name: kernels[name].sha256 if registry.get(name).target else "" for name in plan.variants}
+    found = dict(read_json(folder.gate_file)) if folder.gate_file.is_file() else {}
+    for names in plan.controls.items():
+        variant, control = names
+        if report := kept_report(names, (digests[variant], digests[control]), arch, heads, triton):
+            found[variant] = report
+    if found:
+        write_json(folder.gate_file, found)
+
+
+def decode_rank(setup: Setup) -> tuple[int, int]:
+    """Compute capability that a rank of decode has, or is built for, and its query heads."""
+    if (setup.runtime, setup.engine) == ("local", "sglang"):
+        # Deferred: the simulated engine needs none of it.
+        from app.engine.sglang.engine import device_arch
+
+        served = setup.served()
+        return served.arch or device_arch(), served.heads // served.tp
+    settings = settings_here(os.environ)
+    return settings.cuda_arch, geometry_of(DEEPSEEK_V4_FLASH, settings.decode_tp).local_heads

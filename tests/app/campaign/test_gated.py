@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.campaign.facts import campaign_facts
+from app.campaign.gated import decode_rank, keep_findings
+from app.campaign.runs import RunFolder
+from app.campaign.runtimes import Setup, setup_of
+from app.gate.kept import keep_report
+from app.gate.report import Finding, GateReport
+from app.kernel.placed import PlacedKernel
+from app.kernel.variants import load_variants
+from app.records import read_json, write_json
+from kernels.geometry import Geometry
+from loadtest.plan import Plan
+
+PLAN = Plan(3, {"v1": "pinned", "v2": "pinned"}, (1,), 4)
+KERNELS = {n: PlacedKernel(n, "triton", Path(n), f"sha of {n}", "base", "_kernel") for n in PLAN.variants}
+FOUND = Finding("no-op", "same machine code as its control pinned")
+REPORT = GateReport(
+    "v1", "pinned", "_kernel", 120, "3.9.0", Geometry(64, 4), "sha of v1", (FOUND,), control_sha256="sha of pinned"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "3.9.0")
+    made = RunFolder(tmp_path / "run")
+    kernels = {name: {"sha256": k.sha256, "selector": k.selector} for name, k in KERNELS.items()}
+    write_json(made.manifest_file, {"simulated": True, "stack": {}, "kernels": kernels})
+    return made
+
+
+def keep(folder: RunFolder) -> None:
+    keep_findings(folder, PLAN, load_variants(), KERNELS, Setup())
+
+
+def test_what_the_gate_had_found_of_the_same_files_is_taken_into_the_campaign_and_its_facts(folder: RunFolder) -> None:
+    keep_report(REPORT)
+    keep(folder)
+    assert read_json(folder.gate_file) == {"v1": REPORT.to_json()}
+    facts = campaign_facts(folder, PLAN)
+    assert (facts.variants["v1"].same_code, facts.variants["v2"].same_code) == (True, False)
+    assert facts.notes == ("the gate was not run on v2; invoke check --variant NAME compiles them",)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda r: replace(r, kernel_sha256="sha of an earlier v1"),
+        lambda r: replace(r, control_sha256="sha of an earlier pinned"),
+        lambda r: replace(r, control="baseline"),
+        lambda r: replace(r, arch=90),
+        lambda r: replace(r, triton_version="3.6.0"),
+        lambda r: replace(r, geometry=Geometry(64, 1)),
+    ],
+)
+def test_what_was_found_of_another_file_control_card_or_triton_is_not(
+    folder: RunFolder, changed: Callable[[GateReport], GateReport]
+) -> None:
+    keep_report(changed(REPORT))
+    keep(folder)
+    assert not folder.gate_file.exists()
+    assert campaign_facts(folder, PLAN).notes[0].startswith("the gate was not run on these variants;")
+
+
+def test_the_card_and_heads_are_those_of_the_servers_or_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_ARCH", "90")
+    monkeypatch.setenv("DECODE_TP", "2")
+    assert decode_rank(Setup("docker", "sglang")) == (90, 32)
+    assert decode_rank(setup_of("local", "sglang", "", "", "heads=16,arch=120")) == (120, 16)
