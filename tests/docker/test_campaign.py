@@ -15,13 +15,14 @@ from app.campaign import blocks as campaigns
 from app.campaign.container_runtime import Containers, campaign_containers, end_left_campaign
 from app.campaign.load import run_load
 from app.campaign.runs import RunFolder
+from app.chaos.trial import RULES
 from app.errors import NotReadyError
 from app.image.build import BuiltImage
 from app.progress import Progress
 from app.records import owned
 from app.settings import Deployment
 from app.stack.watch import Watch
-from loadtest.plan import Lengths, Plan, Start, WindowRules
+from loadtest.plan import Lengths, Plan, Start
 from tests.docker.conftest import PROJECT, leftovers
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
@@ -33,7 +34,7 @@ PLAN = Plan(
     blocks=2,
     design="single",
     lengths=Lengths(64, 32),
-    window=WindowRules(settle_s=2.0, window_s=20.0, fill_timeout_s=40.0),
+    window=RULES,
     time_scale=4.0,
 )
 
@@ -60,15 +61,6 @@ def campaign(containers: Containers, folder: Path) -> campaigns.Campaign:
     return campaigns.Campaign(PLAN, containers.kernels, RunFolder(folder), containers.stack, progress)
 
 
-def test_short_campaign_measures_every_start(api: Any, containers: Containers, tmp_path: Path) -> None:
-    cells = campaigns.run(campaign(containers, tmp_path / "run"))
-    assert len(cells) == PLAN.blocks * len(PLAN.starts(0))
-    assert leftovers(api, f"{PROJECT}-campaign") == []
-    logs = sorted(p.name for p in (tmp_path / "run" / "logs").iterdir())
-    assert {"prefill.log", "router.log"} < set(logs)
-    assert len([name for name in logs if name.endswith("-decode.log")]) == len(cells)
-
-
 def test_containers_of_a_campaign_are_ended_once_no_lab_holds_it(
     api: Any, containers: Containers, other_ports: Deployment, tmp_path: Path
 ) -> None:
@@ -90,7 +82,9 @@ def other_campaign(settings: Deployment, project: str, folder: Path) -> Containe
     )
 
 
-def test_block_whose_decode_was_killed_is_done_again(api: Any, containers: Containers, tmp_path: Path) -> None:
+def test_campaign_measures_every_start_and_does_the_block_again_whose_decode_was_killed(
+    api: Any, containers: Containers, tmp_path: Path
+) -> None:
     made = campaign(containers, tmp_path / "run")
     killed: list[str] = []
 
@@ -104,6 +98,10 @@ def test_block_whose_decode_was_killed_is_done_again(api: Any, containers: Conta
     assert len(cells) == PLAN.blocks * len(PLAN.starts(0))
     (void,) = [r for r in made.folder.void_attempts() if r["block"] == 1 and "decode ended" in " ".join(r["void"])]
     assert void["void"][0].startswith("start-01-")
+    assert leftovers(api, f"{PROJECT}-campaign") == []
+    logs = sorted(p.name for p in (tmp_path / "run" / "logs").iterdir())
+    assert {"prefill.log", "router.log"} < set(logs)
+    assert len([name for name in logs if name.endswith("-decode.log")]) == len(cells)
 
 
 def kill_decode(api: Any, killed: list[str]) -> None:

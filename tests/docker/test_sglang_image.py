@@ -39,7 +39,7 @@ def standin(api: Any, settings: Deployment, built: dict[str, BuiltImage]) -> Dep
 @pytest.fixture(scope="module")
 def real(standin: Deployment, tmp_path_factory: pytest.TempPathFactory) -> dict[str, BuiltImage]:
     locks = tmp_path_factory.mktemp("locks")
-    return {name: build_variant(name, "sglang", standin, print, locks) for name in ("pinned", "v2")}
+    return {name: build_variant(name, "sglang", standin, print, locks) for name in ("flashinfer", "v2")}
 
 
 @pytest.fixture
@@ -98,8 +98,8 @@ def test_image_holds_what_its_own_triton_compiled(real: dict[str, BuiltImage]) -
 
 
 def test_real_images_share_every_layer_but_the_last(real: dict[str, BuiltImage]) -> None:
-    pinned, v2 = (real[name].layers for name in ("pinned", "v2"))
-    assert (pinned[:-1], pinned[-1] != v2[-1]) == (v2[:-1], True)
+    one, other = (image.layers for image in real.values())
+    assert (one[:-1], one[-1] != other[-1]) == (other[:-1], True)
     print({name: (image.seconds, image.size_bytes, image.kernel_layer_bytes) for name, image in real.items()})
 
 
@@ -110,8 +110,12 @@ def test_gate_in_the_image_refuses_what_does_not_fit(
     context.mkdir()
     for name in NEEDED:
         (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, context / name)
-    text = (ROOT / "kernels/variants/v2.yaml").read_text().replace("name: v2", "name: huge")
-    (context / "kernels/variants/huge.yaml").write_text(text.replace("BLOCK_T: 16", "BLOCK_T: 256"))
+    text = (ROOT / "kernels/variants/v2.yaml").read_text()
+    # Its control is one that compiles nothing.
+    for old, new in {"name: v2": "name: huge", "control: pinned": "control: flashinfer", "T: 16": "T: 128"}.items():
+        assert old in text
+        text = text.replace(old, new)
+    (context / "kernels/variants/huge.yaml").write_text(text)
     arguments = {"PYTHON_IMAGE": standin.python_image, "SGLANG_IMAGE": standin.sglang_image, "VARIANT": "huge"}
     with pytest.raises(GateError, match=r"no config survives on sm_120: .* of shared memory"):
         build_target(connect(), "sglang", arguments, print, path=str(context))
