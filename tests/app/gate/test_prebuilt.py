@@ -18,6 +18,7 @@ from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
 from kernels.geometry import default_geometry
 from kernels.prebuild import compiling_for
+from tests.app.gate.conftest import prebuilt
 
 pytest.importorskip("triton", reason="needs triton; requirements/gate.lock has it")
 torch = pytest.importorskip("torch", reason="needs torch")
@@ -130,12 +131,8 @@ def test_without_baked_entries_a_launch_compiles(
     assert list(tmp_path.iterdir())
 
 
-def test_entries_are_the_same_bytes_in_two_builds() -> None:
-    kernel, geometry = patch_kernel(fetch_base(), load_variants().get("pinned")), default_geometry()
-    one, two = (
-        prebuild(kernel.text, str(kernel.kernel), Path("/opt/kernel_file.py"), 120, (geometry,)) for _ in range(2)
-    )
-    assert one == two
+def test_entries_are_the_same_bytes_in_two_builds(pinned: PatchedKernel, pinned_entries: Prebuilt) -> None:
+    assert prebuilt(pinned) == pinned_entries
 
 
 def test_group_files_hold_no_path_of_this_build(baked: Prebuilt) -> None:

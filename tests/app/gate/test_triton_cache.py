@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from app.errors import ProofError
+from app.gate.gate import check
+from app.gate.prebuilt import Prebuilt
+from app.gate.seeding import seed
 from app.gate.triton_cache import read_entries
+from app.kernel.upstream import fetch_base
+from app.kernel.variants import load_variants
 
 METADATA = {"num_warps": 4, "num_stages": 2, "shared": 24960, "hash": "ab", "target": {"arch": 90}, "name": "_kernel"}
 
@@ -49,19 +54,10 @@ def test_metadata_of_an_unknown_triton_is_refused(tmp_path: Path) -> None:
 @pytest.mark.kernel
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:TRITON_DEFAULT_FP_FUSION")
-def test_registers_and_code_of_an_entry_are_those_that_the_gate_found(tmp_path: Path) -> None:
-    from app.gate.gate import check_named
-    from app.gate.prebuilt import prebuild
-    from app.gate.seeding import seed
-    from app.kernel.patch import patch_kernel
-    from app.kernel.upstream import fetch_base
-    from app.kernel.variants import load_variants
-    from kernels.geometry import default_geometry
-
-    patched = patch_kernel(fetch_base(), load_variants().get("pinned"))
-    found = prebuild(patched.text, str(patched.kernel), Path("/k.py"), 120, (default_geometry(),))
-    seed(found, found.__getitem__, tmp_path)
-    predicted = {(r.registers, r.code_sha256, r.shared_bytes) for r in check_named("pinned").resources}
+def test_registers_and_code_of_an_entry_are_those_that_the_gate_found(pinned_entries: Prebuilt, tmp_path: Path) -> None:
+    seed(pinned_entries, pinned_entries.__getitem__, tmp_path)
+    gate = check(load_variants().get("pinned"), None, fetch_base())
+    predicted = {(r.registers, r.code_sha256, r.shared_bytes) for r in gate.resources}
     entries = read_entries(tmp_path, "_sparse_mla_decode_kernel")
     assert {(e.registers, e.code_sha256, e.shared) for e in entries} > predicted
     # The third is of pages of two tokens: other code that needs the same.
