@@ -17,7 +17,15 @@ CHECKS = (
 )
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--durations=20")
 # These compute, for minutes and against no clock.
-COMPUTING = ("tests/app/gate", "tests/app/kernel", "tests/fuzz", "tests/kernels", "tests/loadtest/judge")
+COMPUTING = (
+    "tests/app/engine/sglang/test_prebuilt.py",
+    "tests/app/gate",
+    "tests/app/kernel",
+    "tests/app/test_worked_example.py",
+    "tests/fuzz",
+    "tests/kernels",
+    "tests/loadtest/judge",
+)
 # These wait, for a daemon or a browser, and hold nothing against a time that other work would change.
 WAITING = ("tests/browser", "tests/docker")
 
@@ -36,7 +44,7 @@ def run_tests() -> int:
     Returns an exit code; a part that failed is named once more at the end.
     """
     waiting, computing = _beside()
-    others = _pytest("tests", *(f"--ignore={folder}" for folder in (*COMPUTING, *WAITING)))
+    others = _pytest("tests", *(f"--ignore={place}" for place in (*COMPUTING, *WAITING)))
     codes = {" ".join(WAITING): waiting, " ".join(COMPUTING): computing, "the other tests": others}
     for name in (name for name, code in codes.items() if code):
         print(f"failed: {name}; see above", file=sys.stderr)

@@ -23,16 +23,16 @@ def parts(monkeypatch: pytest.MonkeyPatch, failing: str = "none") -> int:
     return checks.run_tests()
 
 
-@pytest.mark.parametrize("folder", [*checks.COMPUTING, *checks.WAITING])
-def test_each_part_is_a_folder_of_tests_and_left_out_of_the_rest(
-    folder: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("place", [*checks.COMPUTING, *checks.WAITING])
+def test_each_place_of_tests_is_there_in_one_part_and_left_out_of_the_rest(
+    place: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert list((ROOT / folder).rglob("test_*.py"))
+    assert (ROOT / place).exists()
     assert parts(monkeypatch) == 0
     begun = [line.split() for line in capfd.readouterr().out.splitlines() if line.startswith("begun")]
-    assert [folder in line for line in begun].count(True) == 1
+    assert [place in line for line in begun].count(True) == 1
     (rest,) = [line for line in begun if "tests" in line]
-    assert f"--ignore={folder}" in rest
+    assert f"--ignore={place}" in rest
 
 
 @pytest.mark.parametrize(("failing", "named"), [("tests/docker", "docker"), ("tests/fuzz", "fuzz"), ("tests", "other")])
