@@ -163,6 +163,9 @@ def _check_batch(rows: Rows, begin: int, end: int, plan: Plan) -> list[str]:
     has = np.diff(rows.offsets) > 0
     first = rows.arrivals_ns[rows.offsets[:-1][has]]
     last = rows.arrivals_ns[rows.offsets[1:][has] - 1]
+    # What the driver cut was in the batch until then, however long ago its last event came.
+    cut = np.array([kind == "cut" for kind in rows.error_kind], bool)[has]
+    last = np.where(cut, rows.ended_ns[has], last)
     edges = np.linspace(begin, end, QUARTERS + 1).astype(np.int64)
     batch = np.array([overlap(first, last, int(a), int(b)) for a, b in pairwise(edges)])
     share = float(batch.min() / np.median(batch)) if np.median(batch) > 0 else 0.0

@@ -39,9 +39,8 @@ def measure(start: Start, rows: Rows, load: Mapping[str, Any], plan: Plan) -> li
     return [_cell(start, rows, events, load, plan, mark, guard) for mark, guard in zip(marks, guards, strict=True)]
 
 
-def steady_window(events: Events, mark: Mark, plan: Plan) -> tuple[int, int, tuple[str, ...]]:
-    """The marked window, its beginning cut off by MSER when it drifts, and why it is not steady if it still does."""
-    start, end = mark.window_start_ns, mark.window_end_ns
+def steady_window(events: Events, start: int, end: int, plan: Plan) -> tuple[int, int, tuple[str, ...]]:
+    """A window, its beginning cut off by MSER when it drifts, and why it is not steady if it still does."""
     # Bins of a whole number of engine seconds would be too few in a short window; a fixed count suits any time scale.
     edges = np.linspace(start, end, BINS + 1).astype(np.int64)
     series = events.series(edges)
@@ -55,12 +54,23 @@ def steady_window(events: Events, mark: Mark, plan: Plan) -> tuple[int, int, tup
     return int(edges[cut]), end, ()
 
 
+def _last_common_event(rows: Rows, events: Events, start: int, end: int) -> int:
+    """When the first stream that was cut fell silent: what came after its last event before the cut, nobody saw."""
+    inside = (events.at_ns >= start) & (events.at_ns < end) & (rows.ended_ns >= end)[events.request]
+    last = np.full(len(rows), -1, np.int64)
+    np.maximum.at(last, events.request[inside], events.at_ns[inside])
+    return int(last[last > start].min(initial=end))
+
+
 def _cell(
     start: Start, rows: Rows, events: Events, load: Mapping[str, Any], plan: Plan, mark: Mark, guard: Mapping[str, Any]
 ) -> Cell:
     if not mark.window_end_ns:
         return _void(start, mark, (*mark.reasons, "no complete window"))
-    begin, end, unsteady = steady_window(events, mark, plan)
+    begin, end = mark.window_start_ns, mark.window_end_ns
+    if plan.window.decode_only:
+        end = _last_common_event(rows, events, begin, end)
+    begin, end, unsteady = steady_window(events, begin, end, plan)
     scale = float(load["time_scale"])
     window_s = (end - begin) / 1e9 * scale
     tokens = events.credit(begin, end)

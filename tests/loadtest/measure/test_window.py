@@ -89,6 +89,33 @@ def test_decode_alone_is_timed_by_what_arrives_inside_the_window(
     assert np.isnan(found.ttft_p50_ms)
 
 
+def test_a_stream_that_was_cut_between_two_far_events_was_in_the_batch_until_then(
+    as_rows: AsRows, one_row: Callable[..., Row], load_record: Record, plan: Plan
+) -> None:
+    # Eight tokens an event and 31 ms a step: the last event before the cut lies up to 248 ms before it.
+    beats = [[int((0.2 + 0.06 * slot + 0.248 * i) * 1e9) for i in range(101)] for slot in range(4)]
+    rows = [one_row(slot, 4, 0, 0, at, event_tokens=[8] * 101) for slot, at in enumerate(beats)]
+    cut = [dataclasses.replace(r, error_kind="cut", ended_ns=int(25.2e9)) for r in rows]
+    rules = dataclasses.replace(alone(plan), window=dataclasses.replace(alone(plan).window, batch_share=0.999))
+    end = {"start_s": 24.2, "end_s": 25.2}
+    assert not any("decode batch" in r for r in measure(START, as_rows(cut), load_record(**end), rules)[0].reasons)
+    whole = measure(START, as_rows(rows), load_record(**end), rules)[0].reasons
+    assert any("decode batch fell" in r for r in whole)
+
+
+def test_what_a_cut_stream_had_not_yet_sent_lowers_no_rate(
+    as_rows: AsRows, one_row: Callable[..., Row], load_record: Record, plan: Plan
+) -> None:
+    # Eight tokens every 248 ms and a cut at the window's end: on the average half an event is still on its way.
+    beats = [[int((0.2 + 0.06 * slot + 0.248 * i) * 1e9) for i in range(20)] for slot in range(4)]
+    seen = [[at for at in own if at < 4e9] for own in beats]
+    rows = [one_row(slot, 4, 0, 0, at, event_tokens=[8] * len(at)) for slot, at in enumerate(seen)]
+    cut = [dataclasses.replace(r, error_kind="cut", ended_ns=int(4e9)) for r in rows]
+    found = measure(START, as_rows(cut), load_record(start_s=1, end_s=4), alone(plan))[0]
+    assert found.tokens_per_s == pytest.approx(4 * 8 / 0.248, rel=1e-6)
+    assert 2.7 < found.window_s < 3
+
+
 def test_an_answer_that_ends_inside_a_window_of_decode_alone_voids_it(
     as_rows: AsRows, loop: Loop, load_record: Record, plan: Plan
 ) -> None:
