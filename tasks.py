@@ -169,12 +169,14 @@ def compare(
 
 
 @lab_task
-def report(_: Context, id: str = "latest", slope: str = "", amdahl: str = "", json: bool = False) -> None:
-    """Judges a campaign's rows again and writes its reports anew.
+def report(
+    _: Context, id: str = "latest", slope: str = "", amdahl: str = "", from_rows: bool = False, json: bool = False
+) -> None:
+    """Judges a campaign again and writes its reports anew.
 
     --slope 60,90 asks how throughput rises there; --amdahl FILE holds the effect against the kernel's own.
     """
-    console.show_campaign(id, slope, amdahl, json)
+    console.show_campaign(id, slope, amdahl, from_rows, json)
 
 
 @lab_task

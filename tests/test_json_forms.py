@@ -80,7 +80,7 @@ def test_plan(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_report(capsys: pytest.CaptureFixture[str], campaign: Path) -> None:
-    console.show_campaign(NAME, "1,4", "", True)
+    console.show_campaign(NAME, "1,4", "", False, True)
     said = printed(capsys)
     written = json.loads((campaign / "summary.json").read_text(encoding="utf-8"))
     assert {key: said[key] for key in written} == written

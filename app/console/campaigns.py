@@ -11,6 +11,7 @@ from app import arguments
 from app.campaign import compare
 from app.campaign.imported import measured_pairs
 from app.campaign.kernel_share import check_shares
+from app.campaign.remeasured import measure_again
 from app.campaign.runs import RUNS, RunFolder, new_run, open_run
 from app.campaign.runtimes import Setup, setup_of
 from app.console import demo
@@ -133,9 +134,11 @@ def decisions(outcome: compare.Outcome) -> list[str]:
     return [v.decision for v in outcome.verdict.variants]
 
 
-def show_campaign(name: str, slope: str, amdahl: str, as_json: bool) -> None:
-    """Judges a campaign's rows again, writes its reports anew and prints it."""
+def show_campaign(name: str, slope: str, amdahl: str, from_rows: bool, as_json: bool) -> None:
+    """Judges a campaign's cells again, made anew from its rows if so asked, writes its reports anew and prints it."""
     folder = open_run(name)
+    if from_rows:
+        measure_again(folder)
     write_text(folder.verdict_file, compare.judge_again(folder).text())
     checks = check_shares(folder, Path(amdahl)) if amdahl else ()
     question = arguments.numbers(slope, "slope") or None

@@ -77,13 +77,13 @@ def _make_start(folder: Path, plan: Plan, start: Start, cells: Sequence[Cell], r
         cell = next(c for c in cells if (c.block, c.start, c.concurrency) == (start.block, start.index, level))
         begin, end = now + _wall_ns(plan, rows_s / 4), now + _wall_ns(plan, rows_s * 5 / 4)
         rows += _rows(plan, cell, now, end, rng)
-        mark = {"concurrency": level, "window_start_ns": begin, "window_end_ns": end, "reasons": []}
+        mark: dict[str, Any] = {"concurrency": level, "entered_ns": now, "filled_ns": now, "reasons": []}
+        mark |= {"window_start_ns": begin, "window_end_ns": end}
         levels.append(mark | {"guards": {"loop_lag_p99_ms": 0.4 + rng.random()}})
         now = end + _wall_ns(plan, rows_s / 8)
     write_rows(folder, rows)
-    write_load(
-        folder, {"levels": levels, "guards": {"late_reads": 0}, "simulated": True, "time_scale": plan.time_scale}
-    )
+    load = {"levels": levels, "guards": {"late_reads": 0}, "simulated": True, "time_scale": plan.time_scale}
+    write_load(folder, load | {"server": {"flushes": [], "samples": []}})
     facts = {"selector": "triton", "kernel_sha256": "ab" * 32, "config": CONFIGS[start.variant], "simulated": True}
     write_json(folder / "proof.json", {"variant": start.variant, **facts, "conditions": {}})
     write_json(folder / "conditions.json", {"host": "lab-1", "cpu": "a processor", "cpus": "2"})
