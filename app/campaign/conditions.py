@@ -11,6 +11,7 @@ from app.gpus import query
 
 GPU_FIELDS = ("name", "driver_version", "clocks.max.sm", "power.limit", "persistence_mode")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def conditions() -> dict[str, str]:
@@ -21,6 +22,8 @@ def conditions() -> dict[str, str]:
         "cpu": _cpu_model(),
         "cpus": str(len(os.sched_getaffinity(0))),
         "python": platform.python_version(),
+        # Rented machines are often equal in all of the above; this tells two of them, or a restarted one, apart.
+        "boot": BOOT_ID.read_text(encoding="ascii").strip()[:8],
     }
     # Which of the cards below are the campaign's, where it does not have them all.
     visible = {"gpu.visible": os.environ[VISIBLE]} if VISIBLE in os.environ else {}

@@ -71,3 +71,14 @@ def test_conditions_name_each_field_over_all_gpus_or_what_the_driver_said(nvidia
     assert conditions()["gpu.clocks.max.sm"] == "1980 MHz"
     prints(nvidia_smi, "Unable to determine the device handle", 9)
     assert "Unable to determine" in conditions()["gpu.state"]
+
+
+def test_machines_equal_in_all_else_are_told_apart_by_their_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for boot in ("b25e4b3a-94c1-4d3b-a3c9-f4be6ef2c2b0\n", "0d0f92e6-51c3-4bb8-8f4c-1f5dbe9a3f10\n"):
+        (tmp_path / "boot_id").write_text(boot)
+        monkeypatch.setattr("app.campaign.conditions.BOOT_ID", tmp_path / "boot_id")
+        seen.append(conditions())
+    assert {k for k in seen[0] if seen[0][k] != seen[1][k]} == {"boot"}
