@@ -1,0 +1,58 @@
+"""Figures in prose are those of the committed tables they are said to come from."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ALONE = ROOT / "docs" / "results" / "h200_decode_alone"
+
+
+def rows_of(page: str, first: str) -> list[list[str]]:
+    """The rows of the table whose head begins so, cell by cell."""
+    lines = page[page.index(f"| {first}") :].splitlines()[2:]
+    table = lines[: next(i for i, line in enumerate(lines) if not line.startswith("|"))]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def levels(pair: str, variant: str) -> list[float]:
+    with (ALONE / pair / "levels.csv").open(newline="") as file:
+        return [float(row["tokens_per_s"]) for row in csv.DictReader(file) if row["variant"] == variant]
+
+
+def cells(pair: str) -> dict[tuple[int, str, int], float]:
+    with (ALONE / pair / "cells.csv").open(newline="") as file:
+        found = csv.DictReader(file)
+        return {(int(r["block"]), r["variant"], int(r["concurrency"])): float(r["tokens_per_s"]) for r in found}
+
+
+@pytest.mark.parametrize(("row", "pair", "variant"), [(0, "fast-upstream", "upstream"), (1, "fast-upstream", "fast")])
+def test_the_readmes_first_result_is_the_campaigns(row: int, pair: str, variant: str) -> None:
+    told = rows_of((ROOT / "README.md").read_text(), "SGLang on one H200")[row][1:]
+    assert told == [f"{value:,.0f}" for value in levels(pair, variant)]
+
+
+def test_the_table_of_rates_is_that_of_the_levels() -> None:
+    pairs = {"pinned": "fast-v1-v2-pinned", "upstream": "fast-upstream", "flashmla": "fast-flashmla"}
+    pair = ""
+    for name, *told in rows_of((ROOT / "docs/results/README.md").read_text(), "tok/s, mean of the blocks"):
+        variant = re.findall(r"`(\w+)`", name)[0]
+        pair = pairs.get(variant, pair)
+        assert told == [f"{value:,.0f}" for value in levels(pair, variant)], name
+
+
+def test_the_changes_block_by_block_are_those_of_the_cells() -> None:
+    pairs = {"pinned": "fast-v1-v2-pinned", "upstream": "fast-upstream", "flashmla": "fast-flashmla"}
+    for name, *told in rows_of((ROOT / "docs/results/README.md").read_text(), "change, %, block by block, C = | 1"):
+        variant, control = re.findall(r"`(\w+)`", name)
+        found = cells(pairs[control])
+        blocks = sorted({block for block, *_ in found})
+        for level, text in zip((1, 8, 48, 64, 80, 96), told, strict=True):
+            effects = [100 * (found[b, variant, level] / found[b, control, level] - 1) for b in blocks]
+            assert [float(part) for part in text.split(",")] == pytest.approx(
+                effects, abs=0.501 if control == "upstream" else 0.051
+            )
