@@ -7,7 +7,9 @@ from typing import Any
 
 from app.report.campaign_view import CampaignView
 from app.report.evidence import Grid
-from app.report.wording import number
+from app.report.judged import Level
+from app.report.wording import interval, number, signed
+from loadtest.judge.amdahl import predicted_pct
 
 LAUNCH = ("shared_bytes", "registers", "count")
 STEP = ("per_step", "mean_us", "us_per_step")
@@ -27,6 +29,30 @@ def launches_grid(view: CampaignView) -> Grid:
     timed = ("a step", "mean us", "us a step", "share of GPU time")
     numeric = frozenset({"requests", *columns[4:], *timed})
     return Grid("Seen by a profiler in the running service", (*columns, *timed), rows, numeric)
+
+
+def explained_grid(view: CampaignView) -> Grid:
+    """What the kernel's own time in the traced steps predicts for throughput, beside what was measured there.
+
+    Predicted: the control's step with the variant's kernel time in place of its own, all else left as it is.
+    """
+    traced = {variant: shown for variant, shown in _shown(view, "trace") if _timed(shown)}
+    rows = []
+    for judged in view.judged:
+        own, control = traced.get(judged.variant), traced.get(judged.control)
+        if own is None or control is None or own["requests"] != control["requests"]:
+            continue
+        level = judged.level(own["requests"])
+        share = control["us_per_step"] / control["gpu_us_per_step"]
+        told = predicted_pct(own["us_per_step"] / control["us_per_step"], share)
+        times = (_figure(shown["us_per_step"], 1) for shown in (control, own))
+        found = (signed(level.effect_pct), _simultaneous(level)) if level else ("-", "-")
+        head = (judged.variant, judged.control, str(own["requests"]))
+        rows.append((*head, *times, _figure(share, 3), signed(told), *found))
+    columns = ("variant", "control", "C", "control us a step", "variant us a step", "control's share")
+    predicted = ("kernel predicts %", "measured %", "interval %")
+    caption = "What the traced kernel time explains of the effect"
+    return Grid(caption, (*columns, *predicted), tuple(rows), frozenset({*columns[2:], *predicted}))
 
 
 def missing_grid(view: CampaignView) -> Grid:
@@ -73,6 +99,16 @@ def _launch_rows(variant: str, shown: Mapping[str, Any]) -> Iterator[tuple[str, 
         head = (variant, _figure(shown.get("requests"), 0), str(launch.get("config", "")))
         axes = (_axes(launch.get("grid")), _axes(launch.get("block")))
         yield (*head, *axes, *facts, *timed, _figure(shown.get("share_of_gpu_time"), 3))
+
+
+def _timed(shown: Mapping[str, Any]) -> bool:
+    return all(
+        isinstance(shown.get(k), int | float) and shown[k] > 0 for k in ("requests", "us_per_step", "gpu_us_per_step")
+    )
+
+
+def _simultaneous(level: Level) -> str:
+    return interval(*level.simultaneous) if level.simultaneous else "-"
 
 
 def _mappings(values: Any) -> list[Mapping[str, Any]]:

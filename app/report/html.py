@@ -69,6 +69,7 @@ def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, An
             "proof": evidence.proof_grid(view),
             "pairs": after_load.pairs_grid(view),
             "launches": after_load.launches_grid(view),
+            "explained": after_load.explained_grid(view),
             "unseen": after_load.missing_grid(view),
             "gate": evidence.gate_grid(view),
             "resources": evidence.resources_grid(view),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from app.report import conclusions, provenance
+from app.report.after_load import explained_grid
 from app.report.campaign_view import CampaignView
 from app.report.judged import Judged
 from app.report.predictions import predictions
@@ -40,6 +41,7 @@ def _parts(view: CampaignView) -> Iterator[str]:
     yield "\n".join(f"- set aside and measured again: {escaped(line)}" for line in conclusions.redone(view))
     for judged in view.judged:
         yield _variant(view, judged)
+    yield _explained(view)
     yield "\n".join(f"- note: {escaped(note)}" for note in view.verdict.get("notes", ()))
     yield "\n".join(f"- {escaped(line)}" for line in conclusions.error_rates(view))
     yield "<details><summary>What this campaign cannot tell</summary>"
@@ -54,6 +56,13 @@ def _variant(view: CampaignView, judged: Judged) -> str:
     lines.append(level_table(view, judged))
     notes = (*conclusions.undecided(judged), *conclusions.doubts(judged), conclusions.shape(judged))
     return "\n\n".join([*lines, "\n".join(f"- {escaped(n)}" for n in notes if n)])
+
+
+def _explained(view: CampaignView) -> str:
+    grid = explained_grid(view)
+    if not grid.rows:
+        return ""
+    return f"{grid.caption}:\n\n{table(grid.columns, [[*map(escaped, row)] for row in grid.rows], grid.numeric)}"
 
 
 def level_table(view: CampaignView, judged: Judged) -> str:

@@ -8,9 +8,11 @@ import pytest
 
 from app.campaign.facts import alarms
 from app.records import read_json, write_json
-from app.report.after_load import launches_grid, missing_grid, pairs_grid
+from app.report.after_load import explained_grid, launches_grid, missing_grid, pairs_grid
 from app.report.campaign_view import CampaignView, read_campaign
 from app.report.html import render_html
+from app.report.markdown import render_markdown
+from app.report.wording import signed
 
 PAIR = {"variant": "v1", "control": "pinned"}
 OUTPUTS = PAIR | {"relative": 0.0031, "worst_head": 0.012, "control_relative": 0.0, "control_worst_head": 0.0}
@@ -41,6 +43,36 @@ def test_launches_are_shown_a_decode_step(folder: Path, tmp_path: Path) -> None:
     (row,) = launches_grid(shown(folder, tmp_path, {"after_load": SHOWN})).rows
     assert row[:5] == ("v1", "96", "(16,8,2)", "96x4x1", "256x1x1")
     assert row[5:] == ("33,792", "168", "100", "10.00", "23.50", "235.00", "0.410")
+
+
+def test_the_kernels_own_time_predicts_what_stands_beside_the_measured_effect(folder: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(folder, tmp_path / folder.name))
+    level = max(read_campaign(copied).plan.concurrencies)
+    for variant, own_us, gpu_us in (("pinned", 100.0, 1000.0), ("v1", 200.0, 1110.0)):
+        proof = next((copied / "blocks" / "000").glob(f"start-*-{variant}")) / "proof.json"
+        trace = {"requests": level, "us_per_step": own_us, "gpu_us_per_step": gpu_us}
+        write_json(proof, dict(read_json(proof)) | {"evidence": {"after_load": {"trace": trace}}})
+    view = read_campaign(copied)
+    (row,) = explained_grid(view).rows
+    judged = view.judged_variant("v1")
+    assert judged is not None
+    # A tenth of the control's step takes twice its time: 1 / 1.1.
+    assert row[:7] == ("v1", "pinned", str(level), "100.0", "200.0", "0.100", "-9.1")
+    found = judged.level(level)
+    assert found is not None
+    assert row[7] == signed(found.effect_pct)
+    assert all("What the traced kernel time explains" in page for page in (render_html(view), render_markdown(view)))
+
+
+def test_traces_of_different_loads_explain_nothing(folder: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(folder, tmp_path / folder.name))
+    for variant, requests in (("pinned", 8), ("v1", 96)):
+        proof = next((copied / "blocks" / "000").glob(f"start-*-{variant}")) / "proof.json"
+        trace = {"requests": requests, "us_per_step": 10.0, "gpu_us_per_step": 100.0}
+        write_json(proof, dict(read_json(proof)) | {"evidence": {"after_load": {"trace": trace}}})
+    view = read_campaign(copied)
+    assert explained_grid(view).rows == ()
+    assert "explains" not in render_markdown(view)
 
 
 def test_what_could_not_be_looked_at_says_why_and_the_page_holds_all(folder: Path, tmp_path: Path) -> None:
