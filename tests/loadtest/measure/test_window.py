@@ -85,7 +85,8 @@ def test_decode_alone_is_timed_by_what_arrives_inside_the_window(
 ) -> None:
     rows = [r for r in loop(output_tokens=50_000, itl_ms=8) if r.sequence == 0 and len(r.arrivals_ns) > 10_000]
     found = measure(START, as_rows(rows), load_record(), alone(plan))[0]
-    assert (found.reasons, found.requests, found.tpot_p50_ms) == ((), 0, pytest.approx(8))
+    assert (found.reasons, found.requests) == ((), 0)
+    assert found.tpot_p50_ms == pytest.approx(8)
     assert np.isnan(found.ttft_p50_ms)
 
 
