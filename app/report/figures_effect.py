@@ -18,17 +18,20 @@ OUTCOME_MARKS = {
     "undecided": "circle",
     "invalid": "cross",
 }
-WIDTH, LEFT, WORDS_AT = 520.0, 56.0, 286.0
+WIDTH, LEFT, WORDS_AT = 520.0, 56.0, 266.0
 TOP, ROW = 20.0, 42.0
+# How far beyond all that the blocks showed an interval is drawn, in widths of it.
+REACH = 3.0
 
 
 def forest(judged: Judged, delta: float, foreseen: Mapping[int, Prediction]) -> Markup:
     """Effect with its simultaneous interval per concurrency; the margin is shaded, predictions are bracketed.
 
-    The axis is made for the intervals: a prediction that lies outside it is an arrow at the edge, its range in words.
+    The axis is made for the intervals, as far as they lie near what the blocks themselves showed: an interval or a
+    prediction that reaches beyond it is an arrow at the edge, its range in words.
     """
     bottom = TOP + 6 + ROW * len(judged.levels)
-    span = padded(_ends(judged), 0.08, (-100 * delta, 100 * delta))
+    span = padded(_near(judged, delta), 0.08)
     panel = Panel(Axis(*span, LEFT, WORDS_AT - 14), Axis(0, 1, bottom, TOP), WIDTH, bottom + 42)
     _margin(panel, panel.x, delta)
     ticks = panel.x.ticks(5)
@@ -38,8 +41,17 @@ def forest(judged: Judged, delta: float, foreseen: Mapping[int, Prediction]) -> 
     return panel.svg(f"Effect of {judged.variant} against {judged.control} by concurrency")
 
 
-def _ends(judged: Judged) -> list[float]:
-    return [e for level in judged.levels for e in (*(level.simultaneous or ()), *level.differences)]
+def _seen(judged: Judged, delta: float) -> list[float]:
+    """Every block's difference and the margin."""
+    return [*(d for level in judged.levels for d in level.differences), -100 * delta, 100 * delta]
+
+
+def _near(judged: Judged, delta: float) -> list[float]:
+    """What was seen, and intervals' ends; those of few blocks may lie far out, where they would crush the rest."""
+    seen = _seen(judged, delta)
+    far = REACH * (max(seen) - min(seen))
+    ends = [end for level in judged.levels for end in level.simultaneous or ()]
+    return [*seen, *(end for end in ends if min(seen) - far <= end <= max(seen) + far)]
 
 
 def _signs(ticks: tuple[float, ...]) -> list[str]:
@@ -63,7 +75,7 @@ def _forest_row(panel: Panel, level: Level, y: float, foreseen: Prediction | Non
     panel.text(LEFT - 8, y + 4, f"C={level.concurrency}", "label", "end")
     found = f" {signed(level.effect_pct)} ({interval(*level.simultaneous)})" if level.simultaneous else ""
     words = (tag("tspan", level.outcome, class_=f"outcome {level.outcome}"), tag("tspan", found, class_="tick"))
-    notes = ["two modes: no claim"] if level.modes else []
+    notes = ["two modes"] if level.modes else []
     if foreseen is not None:
         notes.append(f"predicted {predicted_range(*foreseen.predicted)}: {foreseen.outcome}")
         _bracket(panel, foreseen.predicted, y + 13)
@@ -77,9 +89,14 @@ def _whisker(panel: Panel, level: Level, effect: float, ends: Range, y: float) -
     kind = f"outcome {level.outcome}"
     words = f"C={level.concurrency}: {signed(effect)} % ({interval(*ends)}), {level.outcome}"
     panel.mark(panel.x(effect), y, OUTCOME_MARKS.get(level.outcome, "circle"), f"mark {kind}", 3.6, words)
-    low, high = map(panel.x, ends)
-    for x1, x2, half in ((low, high, 0.0), (low, low, 7.0), (high, high, 7.0)):
-        panel.add(tag("line", x1=x1, x2=x2, y1=y - half, y2=y + half, class_=f"whisker {kind}"))
+    low, high = (panel.x(min(max(end, panel.x.low), panel.x.high)) for end in ends)
+    panel.add(tag("line", x1=low, x2=high, y1=y, y2=y, class_=f"whisker {kind}"))
+    for x, end, inward in ((low, ends[0], 6.0), (high, ends[1], -6.0)):
+        if panel.x.low <= end <= panel.x.high:
+            panel.add(tag("line", x1=x, x2=x, y1=y - 7, y2=y + 7, class_=f"whisker {kind}"))
+        else:
+            for half in (-5.0, 5.0):
+                panel.add(tag("line", x1=x + inward, x2=x, y1=y + half, y2=y, class_=f"whisker {kind}"))
 
 
 def _bracket(panel: Panel, predicted: Range, y: float) -> None:
@@ -98,7 +115,7 @@ def _bracket(panel: Panel, predicted: Range, y: float) -> None:
 def differences(judged: Judged, delta: float) -> Markup:
     """Every block's own effect as a dot, per concurrency, with the estimate as a bar; nothing is averaged away."""
     bottom = TOP + 6 + ROW * len(judged.levels)
-    span = padded(_ends(judged), 0.08, (-100 * delta, 100 * delta))
+    span = padded(_seen(judged, delta), 0.08)
     across = Axis(-0.5, len(judged.levels) - 0.5, LEFT, WIDTH - 8)
     panel = Panel(across, Axis(*span, bottom, TOP + 4), WIDTH, bottom + 42)
     _margin(panel, panel.y, delta)
