@@ -127,6 +127,7 @@ class Driver:
             "guards": dict(guards),
             "identity": self.identity,
             "prompts": {"seed": order.prompt_seed, "sha256": digest},
+            "window": asdict(order.window),
             "workload": asdict(order.workload) | {"dataset": str(order.workload.dataset or "")},
             "gpu": [gpu_json(s) for s in self._gpus.samples],
             "server": {"flushes": self.flushes, "samples": [sample_json(s) for s in self.samples]},

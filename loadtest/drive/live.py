@@ -32,6 +32,7 @@ class LevelFigures:
     e2e_ms: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     gap_p99_ms: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     tokens_per_s: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    ended_ns: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT))
 
 
 class Live:
@@ -51,6 +52,7 @@ class Live:
         self._reads_done += len(stamps)
         level = self._levels[sent.lease.concurrency]
         level.requests += 1
+        level.ended_ns.append(sent.exchange.ended_ns)
         if look.error or look.first < 0:
             level.failures += 1
             return
@@ -90,7 +92,7 @@ class Live:
         return {
             "name": f"C={concurrency}",
             "concurrency": concurrency,
-            "state": state_of(concurrency, course),
+            "state": state_of(concurrency, course, figures.ended_ns if self._order.window.decode_only else ()),
             "tokens_per_s": _middle(figures.tokens_per_s),
             "ttft_ms": _middle(figures.ttft_ms),
             "tpot_ms": _middle(figures.tpot_ms),
@@ -101,13 +103,17 @@ class Live:
         }
 
 
-def state_of(concurrency: int, course: Course | None) -> str:
-    """A level's state in one word: waiting, fill, settle, window, measured or void."""
+def state_of(concurrency: int, course: Course | None, forbidden_ns: Iterable[int] = ()) -> str:
+    """A level's state in one word: waiting, fill, settle, window, measured or void.
+
+    forbidden_ns: when answers ended of which none may end inside a window.
+    """
     marks = {m.concurrency: m for m in course.marks} if course else {}
     mark = marks.get(concurrency)
     if course is None or mark is None:
         return "waiting"
-    if mark.reasons:
+    ends_ns = mark.window_end_ns or time.monotonic_ns()
+    if mark.reasons or (mark.window_start_ns and any(mark.window_start_ns <= at < ends_ns for at in forbidden_ns)):
         return "void"
     if mark is course.marks[-1] and course.phase in ("fill", "settle", "window"):
         return course.phase

@@ -173,6 +173,9 @@ def write_own_cells(order: StartOrder) -> None:
     start = Start(order.block, order.start, order.variant, order.concurrencies)
     cells = measure(start, read_rows(order.out), read_load(order.out), plan)
     write_cells(order.out / "cells.csv", cells)
+    for cell in cells:
+        if cell.reasons:
+            log.warning("C=%d is void: %s", cell.concurrency, "; ".join(cell.reasons))
 
 
 def proof_text(identity: dict[str, Any]) -> str:

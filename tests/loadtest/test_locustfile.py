@@ -137,6 +137,17 @@ def test_decode_alone_begins_each_level_with_fresh_whole_requests_and_ends_none_
         assert cell.tokens_per_s * cell.tpot_p50_ms / 1000 == pytest.approx(cell.concurrency, rel=0.05)
 
 
+def test_a_run_whose_answers_end_inside_windows_of_decode_alone_says_that_it_is_void(
+    mock_url: str, tmp_path: Path
+) -> None:
+    options = ["--decode-ab-concurrencies", "2", "--decode-ab-lengths", "8,10", "--decode-ab-window", "0.2,1"]
+    done = locust("--host", mock_url, *options, "--decode-ab-decode-only", "yes", "--decode-ab-out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "C=2 is void: " in done.stderr
+    (folder,) = tmp_path.iterdir()
+    assert read_load(folder)["window"]["decode_only"] is True
+
+
 def test_plain_locust_without_an_order_leaves_a_record(mock_url: str, tmp_path: Path) -> None:
     options = ["--decode-ab-concurrencies", "2", "--decode-ab-lengths", "8,10", "--decode-ab-window", "0.2,1"]
     done = locust("--host", mock_url, *options, "--decode-ab-out", str(tmp_path))

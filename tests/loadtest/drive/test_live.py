@@ -48,6 +48,12 @@ def test_interval_so_far_holds_the_campaigns_effect(tmp_path: Path) -> None:
         assert level["effect_pct"] == pytest.approx(-10, abs=0.1)
 
 
+@pytest.mark.parametrize(("ended_s", "state"), [(4.0, "measured"), (6.0, "void"), (9.0, "measured")])
+def test_an_answer_that_ended_inside_a_window_where_none_may_voids_its_level(ended_s: float, state: str) -> None:
+    mark = Mark(8, 0, filled_ns=1, window_start_ns=int(5e9), window_end_ns=int(8e9))
+    assert state_of(8, Course("fill", 0, (mark, Mark(1, 0))), [int(ended_s * 1e9)]) == state
+
+
 def test_nothing_is_said_before_two_blocks_are_whole(tmp_path: Path) -> None:
     assert intervals_so_far(campaign(tmp_path / "run", blocks=1)) == []
 
