@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import NotReadyError, PatchError, UsageError
-from app.gate.kept import keep_report
 from app.gate.report import Finding, GateReport
 from app.gate.shortfall import excess, launch_fault, named
 from app.kernel.launched import read_launched
@@ -68,6 +67,9 @@ def check_named(
         raise NotReadyError(str(error)) from error
     base = fetch_base(release, module=variant.target.module if variant.target else None)
     report = check(variant, control, base, arch, geometry, chain)
+    # Not above: the gate inside an image keeps nothing, and has none of the files that records need.
+    from app.gate.kept import keep_report
+
     keep_report(report)
     return report
 
