@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -60,7 +61,8 @@ def parameters(source: str, kernel: str) -> list[Parameter]:
 def host_code(source: str, kernel: str, companions: Collection[str] = ()) -> str:
     """What of a module the machine code of its kernels does not tell: equal for modules that launch them alike.
 
-    Left out: the bodies of `kernel` and its companions, what these bodies alone reach, and the autotuner of `kernel`.
+    Left out: the bodies of `kernel` and its companions, what these bodies alone reach, the autotuner of `kernel`, and
+    what the kernels are called.
     """
     tree = _parse(source)
     homes = _homes(tree)
@@ -69,7 +71,27 @@ def host_code(source: str, kernel: str, companions: Collection[str] = ()) -> str
     shells = {id(node): _shell(node, kernel) for node in tree.body if id(node) in launched}
     rest = [node for node in tree.body if id(node) not in device]
     host = {id(node) for node in _reached([*rest, *shells.values()], homes, stop=launched)}
-    return "\n".join(ast.dump(shells.get(id(node), node)) for node in tree.body if id(node) in host | launched)
+    names = {kernel: "<kernel>"} | {name: f"<companion {i}>" for i, name in enumerate(in_order(source, companions))}
+    return _dumped([shells.get(id(node), node) for node in tree.body if id(node) in host | launched], names)
+
+
+def in_order(source: str, kernels: Collection[str]) -> list[str]:
+    """Names of top-level functions in the order in which they stand, which does not depend on the names."""
+    tree = _parse(source)
+    return sorted(kernels, key=lambda name: _function(tree, name).lineno)
+
+
+def _dumped(nodes: Sequence[ast.stmt], names: Mapping[str, str]) -> str:
+    """Host code with other names for its kernels; as it stands where such a name is there as more than a name."""
+    renamed = copy.deepcopy(nodes)
+    for node in (found for each in renamed for found in ast.walk(each)):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+        elif isinstance(node, ast.FunctionDef):
+            node.name = names.get(node.name, node.name)
+    text = "\n".join(map(ast.dump, renamed))
+    # Of an argument, an attribute or a text, a name is no longer this module's own business.
+    return "\n".join(map(ast.dump, nodes)) if any(repr(name) in text for name in names) else text
 
 
 @lru_cache(maxsize=8)

@@ -17,7 +17,7 @@ from app.kernel.patch import PatchedKernel, patch_kernel, read_key
 from app.kernel.upstream import Base, fetch_base, pinned
 from app.kernel.variants import Change, Target, Variant, load_variants
 from app.terminal import show
-from kernels.extract import ExtractError, host_code
+from kernels.extract import ExtractError, host_code, in_order
 from kernels.geometry import (
     DEEPSEEK_V4_FLASH,
     DEFAULT_TP,
@@ -200,9 +200,10 @@ class _Build:
         return named(resources)
 
     def codes(self) -> tuple[object, ...]:
-        """Equal for builds that launch the same machine code, in choices of a table in the same order."""
+        """Equal for builds that launch the same machine code, names aside, in choices of a table in the same order."""
         drawn = {use: {r.identity for r in found} for use, found in self.survivors().items()}
-        beside = {(r.kernel, r.use, r.identity) for r in self.companions}
+        names = in_order(self.patched.text, {r.kernel for r in self.companions}) if self.patched else []
+        beside = {(names.index(r.kernel), r.use, r.identity) for r in self.companions}
         return drawn, [(r.use, r.identity) for r in self.chosen], beside
 
 

@@ -90,7 +90,8 @@ FAKE_COMPILER = """\
 #!{python} -IS
 import hashlib, json, re, sys
 request = json.load(sys.stdin)
-source, block = re.sub("SPARE = .*", "", request["source"]), request["constants"]["BLOCK"]
+source = re.sub("SPARE = .*", "", request["source"].replace(request["kernel"], "kernel"))
+block = request["constants"]["BLOCK"]
 warps, stages = request["options"]["num_warps"], request["options"]["num_stages"]
 if "absent(" in source:
     answer = {{"error": "absent is not defined", "error_kind": "CompilationError"}}

@@ -96,3 +96,26 @@ def test_how_kernels_are_launched_is_of_the_host(changes: tuple[str, str]) -> No
 def test_what_other_code_reaches_too_is_of_the_host(user: str) -> None:
     text = DOT + MERGE + user
     assert _host(text.replace("WEIGHT = 1", "WEIGHT = 2")) != _host(text)
+
+
+HOST = "def _k(x): return x\ndef _m(x): return x\ndef host(x):\n    _k[x](x)\n    _m[x](x)\n"
+
+
+def _renamed(text: str) -> str:
+    return host_code(text.replace("_k", "_k2").replace("_m", "_m2"), "_k2", ["_m2"])
+
+
+def test_what_kernels_are_called_is_not_of_the_host() -> None:
+    assert _renamed(HOST) == host_code(HOST, "_k", ["_m"])
+
+
+@pytest.mark.parametrize(
+    "line", ["def ask(_k): _k(1)", "def ask():\n    import far as _k", "FAR = far._k", "FAR = far('_k')"]
+)
+def test_kernels_name_that_is_more_than_a_name_is_of_the_host(line: str) -> None:
+    assert _renamed(HOST + line) != host_code(HOST + line, "_k", ["_m"])
+
+
+def test_kernels_that_swap_their_places_in_the_host_are_told_apart() -> None:
+    swapped = HOST.replace("_k[", "_x[").replace("_m[", "_k[").replace("_x[", "_m[")
+    assert _renamed(swapped) != host_code(HOST, "_k", ["_m"])

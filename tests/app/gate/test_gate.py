@@ -14,6 +14,7 @@ from rich.console import Console
 
 from app.errors import GateError, NotReadyError, UsageError
 from app.gate.gate import GateReport, check, check_named
+from app.kernel.patch import patch_kernel
 from app.kernel.upstream import Base
 from app.kernel.variants import Change, KernelConfig, Selector, Target, Variant
 from kernels.resources import Compilation, Resources, compile_prepared
@@ -138,6 +139,17 @@ def test_control_that_cannot_be_built_refuses_the_variant(tmp_path: Path) -> Non
     report = _check(tmp_path, DOT, _variant(SMALL), _variant(TOO_LARGE, name="control"))
     assert "its control control cannot be built" in report.findings[-1].what
     assert not report.buildable()
+
+
+@pytest.mark.parametrize(("sum_", "kinds"), [("x + x", ["no-op"]), ("2 * x", [])])
+def test_copy_whose_kernel_has_another_name_is_a_no_op_until_its_code_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sum_: str, kinds: list[str]
+) -> None:
+    renamed = replace(_variant(SMALL), target=Target("pkg.mod", "_mine"))
+    copied = _base(PLAIN.replace("_demo_kernel", "_mine").replace("x + x", sum_))
+    monkeypatch.setattr("app.gate.gate.patch_kernel", lambda b, v: patch_kernel(copied if v is renamed else b, v))
+    (tmp_path / "_mine.yaml").write_text(SIGNATURE.replace("_demo_kernel", "_mine"))
+    assert _kinds(_check(tmp_path, PLAIN, renamed, _variant(SMALL, name="control"))) == kinds
 
 
 def test_key_alone_makes_a_difference_only_where_codes_differ(tmp_path: Path) -> None:
