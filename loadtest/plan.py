@@ -30,15 +30,18 @@ class Lengths:
 
     def __post_init__(self) -> None:
         if min(self.prompt_tokens, self.output_tokens) < 1:
-            raise UsageError(f"lengths must be at least 1 token, not {self}")
+            raise UsageError(
+                f"lengths must be at least 1 token each, not {self.prompt_tokens} for the prompt and "
+                f"{self.output_tokens} for the answer"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRules:
     """When a level counts, in seconds of engine time (wall seconds x time scale).
 
-    settle_s: waited after the last slot is filled. window_s: measured. fill_timeout_s: limit for filling all slots.
-    batch_share: a decode batch under this share of its median voids the block.
+    settle_s: waited after the last slot is filled. window_s: measured, above 0. fill_timeout_s: limit for filling all
+    slots. batch_share: a decode batch under this share of its median voids the block.
     slope_alpha: level of the stationarity test.
     max_loop_lag_ms: p99 of the client's own lag, in wall milliseconds, above which the block is void.
     decode_only: each level begins with fresh requests, whose answers must outlast its window, so that no prefill falls
@@ -57,6 +60,8 @@ class WindowRules:
         waits = (self.settle_s, self.window_s, self.fill_timeout_s)
         if not all(0 <= wait_s < math.inf for wait_s in waits):
             raise UsageError(f"settle, window and fill timeout of {waits} s; each must be a number from 0")
+        if not self.window_s:
+            raise UsageError("a window of 0 s measures nothing; it must be above 0 s, and 60 s is usual")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class Plan:
         if strange := [name for name in self.variants if not _NAME.fullmatch(name)]:
             raise UsageError(f"variant {strange[0]!r} is no name; letters, digits, '.', '_' and '-' make one")
         if not 2 <= self.blocks <= MAX_BLOCKS:
-            raise UsageError(f"blocks = {self.blocks}; an interval needs at least 2, and none {MAX_BLOCKS}")
+            raise UsageError(f"blocks = {self.blocks}; from 2 to {MAX_BLOCKS:,}")
         for name, share in (("delta", self.delta), ("alpha", self.alpha)):
             if not 0 < share < 1:
                 raise UsageError(f"{name} {share:g} is out of range; it is a share above 0 and below 1")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.campaign.conditions import conditions
-from app.campaign.lasting import lasting_reasons, remedy
+from app.campaign.lasting import lasting_reasons, remedy, too_short_answers
 from app.campaign.load import run_load, write_order
 from app.campaign.runs import BLOCK_SCHEMA, MANIFEST_SCHEMA, RunFolder
 from app.engine import Endpoints
@@ -23,7 +23,7 @@ from app.records import read_json, write_json
 from app.stack import InspectableStack, Stack
 from app.stack.watch import Watch
 from loadtest.cells import Cell, read_cells, void_cells
-from loadtest.measure.reconcile import LATE, SATURATED
+from loadtest.measure.reconcile import LATE, NOT_ALONE, SATURATED
 from loadtest.plan import Plan, Start
 
 MAX_ATTEMPTS = 3
@@ -70,12 +70,13 @@ def run(campaign: Campaign) -> list[Cell]:
 
     A block that a service, the load or the records spoiled is set aside and done again, at most twice; ProofError and
     NotReadyError at the first start end the campaign, and so does InvalidCampaignError after two blocks in a row that
-    all attempts left void for one reason. What was finished stays, whatever happens. The caller owns the folder.
+    all attempts left void for one reason, or at once where answers are too short for windows of decode alone. What was
+    finished stays, whatever happens. The caller owns the folder.
     """
     folder = campaign.folder
     folder.keep_plan(campaign.plan)
     folder.keep_manifest(campaign.manifest())
-    before: frozenset[str] = frozenset()
+    before: Mapping[str, str] = {}
     try:
         for block in range(campaign.plan.blocks):
             if (why := unsettled(folder.block_record(block))) is not None:
@@ -113,19 +114,26 @@ def unsettled(record: Mapping[str, Any] | None) -> str | None:
     return "void" if record["void"] and record["attempt"] < MAX_ATTEMPTS else None
 
 
-def _lasting(campaign: Campaign, block: int, before: frozenset[str]) -> frozenset[str]:
+def _lasting(campaign: Campaign, block: int, before: Mapping[str, str]) -> Mapping[str, str]:
     """What the block stays void for; InvalidCampaignError when the block measured before it did for the same."""
     folder = campaign.folder
     if unsettled(folder.block_record(block)) is not None:
-        return frozenset()
+        return {}
     found = lasting_reasons(folder, block)
-    if shared := sorted(found & before):
-        mend = remedy(shared, campaign.plan, _kept_cells(campaign, block)) or "docs/load.md says what each reason means"
-        raise InvalidCampaignError(
-            f"two blocks in a row stay void for one reason in all {MAX_ATTEMPTS} attempts ({shared[0]}), so the rest "
-            f"is not measured: {mend}. Begin a new campaign with that, or measure on with `{folder.resume_command}`"
-        )
+    if shared := [found[kind] for kind in sorted(found.keys() & before.keys())]:
+        why = f"two blocks in a row stay void for one reason in all {MAX_ATTEMPTS} attempts ({shared[0]})"
+        raise _hopeless(why, remedy(shared, campaign.plan, _kept_cells(campaign, block)), folder)
     return found
+
+
+def _hopeless(why: str, mend: str, folder: RunFolder) -> InvalidCampaignError:
+    # Every option that mends is fixed by the plan, so that going on would meet the same.
+    then = (
+        f"Begin a new campaign, the plan of this one is fixed: {mend}"
+        if mend
+        else f"docs/load.md says what each reason means; once mended, measure on with `{folder.resume_command}`"
+    )
+    return InvalidCampaignError(f"{why}, so the rest is not measured. {then}")
 
 
 def _kept_cells(campaign: Campaign, block: int) -> list[Cell]:
@@ -141,9 +149,14 @@ def _measure_block(campaign: Campaign, block: int) -> None:
         write_json(campaign.folder.block(block) / "block.json", record)
         if not reasons:
             return
+        cells = _kept_cells(campaign, block)
+        mend = remedy(reasons, campaign.plan, cells)
+        if mend and too_short_answers(cells):
+            why = next(reason for reason in reasons if NOT_ALONE in reason)
+            raise _hopeless(f"block {block + 1} is void, and would be again ({why})", mend, campaign.folder)
         then = f"it stays so after {attempt} attempts" if last else "doing it again"
         campaign.progress.say(f"block {block + 1} is void ({'; '.join(reasons[:2])}); {then}")
-        if attempt == 1 and (mend := remedy(reasons, campaign.plan, _kept_cells(campaign, block))):
+        if attempt == 1 and mend:
             campaign.progress.say(f"should it stay so: {mend}")
         if campaign.advice and any(LATE in reason or SATURATED in reason for reason in reasons):
             campaign.progress.say(campaign.advice)

@@ -42,6 +42,13 @@ class Events:
         point = (at >= start_ns) & (at < end_ns)
         return float(tokens @ np.where(gap > 0, inside / np.maximum(gap, 1), point))
 
+    def paces_ns(self, start_ns: int, end_ns: int) -> Floats:
+        """Nanoseconds a token of each request that has events, beside its first, in an interval."""
+        gaps = ~self.first & (self.at_ns >= start_ns) & (self.at_ns < end_ns)
+        waited = np.bincount(self.request[gaps], (self.at_ns - self.before_ns)[gaps])
+        tokens = np.bincount(self.request[gaps], self.tokens[gaps])
+        return np.asarray(waited[tokens > 0] / tokens[tokens > 0])
+
     def series(self, edges: Ints) -> Floats:
         """Tokens credited between consecutive edges."""
         return np.array([self.credit(int(a), int(b)) for a, b in pairwise(edges)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadtest.client.rows import Ints, Rows
+from loadtest.measure.events import Events, first_and_last
 from loadtest.measure.server import Sample
 from loadtest.plan import Plan
 from loadtest.shape import Mark
@@ -33,6 +35,10 @@ QUARTERS = 4
 MAX_WAY_NS = 50_000_000
 # What a machine busy with other work makes of the client.
 LATE, SATURATED = "client late", "client saturated"
+# What answers that are too short make of a window without prefill.
+NOT_ALONE = "in a window of decode alone"
+# An answer asked for is longer than the pace of one window makes needful: levels are filled while fewer streams run.
+SPARE = 1.1
 
 
 def check_rows(
@@ -48,7 +54,8 @@ def check_rows(
         reasons.append(f"{short} of {requests} outputs had another length than asked")
     alone = plan.window.decode_only
     if alone and (other := int((inside.begun | inside.ended).sum())):
-        reasons.append(f"{other} requests began or ended in a window of decode alone; --lengths must ask for more")
+        more = _enough(rows, mark, begin, end)
+        reasons.append(f"{other} requests began or ended {NOT_ALONE}; --lengths must ask for {more}")
     if not alone and not requests and not inside.begun.any():
         reasons.append("no request began or ended in the window")
     reasons += _check_prompts(rows, inside, alone)
@@ -64,6 +71,13 @@ def check_rows(
     return reasons
 
 
+def answer_tokens(span: float, pace: float) -> int:
+    """Tokens of an answer that outlasts a span at a pace, both of one unit of time; some spare, two digits."""
+    tokens = math.ceil(SPARE * span / pace)
+    step = int(10 ** max(0, len(str(tokens)) - 2))
+    return math.ceil(tokens / step) * step
+
+
 def check_guards(guard: Mapping[str, Any], plan: Plan) -> list[str]:
     """Whether the client itself kept up; a record without guards does not count."""
     lag, cpu = guard.get("loop_lag_p99_ms"), guard.get("cpu_share")
@@ -71,10 +85,17 @@ def check_guards(guard: Mapping[str, Any], plan: Plan) -> list[str]:
         return ["no record of the client's own lag"]
     reasons = []
     if lag > plan.window.max_loop_lag_ms:
-        reasons.append(f"{LATE}, loop lag p99 {lag:.1f} ms (limit {plan.window.max_loop_lag_ms:g})")
+        limit = plan.window.max_loop_lag_ms
+        reasons.append(f"{LATE}, loop lag p99 {_above(lag, limit)} ms (limit {limit:g})")
     if cpu is not None and cpu > MAX_CPU_SHARE:
         reasons.append(f"{SATURATED}, {cpu:.0%} of a core (limit {MAX_CPU_SHARE:.0%})")
     return reasons
+
+
+def _above(value: float, limit: float) -> str:
+    """A value with so many digits, one at least, that it reads as above its limit."""
+    shown = (f"{value:.{digits}f}" for digits in range(1, 7))
+    return next((text for text in shown if float(text) > limit), repr(value))
 
 
 def check_server(
@@ -119,6 +140,15 @@ def peak(starts: Ints, ends: Ints) -> int:
     step = np.concatenate([-np.ones(len(ends), np.int64), np.ones(len(starts), np.int64)])
     order = np.lexsort((step, at))
     return int(np.cumsum(step[order]).max(initial=0))
+
+
+def _enough(rows: Rows, mark: Mark, begin: int, end: int) -> str:
+    """The answers that would last from the level's first output to the end of its window."""
+    paces, (first, _) = Events.of(rows).paces_ns(begin, end), first_and_last(rows)
+    if not len(paces):
+        return "more"
+    whole = mark.window_end_ns - first[first >= mark.entered_ns].min(initial=begin)
+    return f"at least {answer_tokens(float(whole), float(np.median(paces))):,} tokens"
 
 
 def _check_prompts(rows: Rows, inside: Inside, decode_only: bool) -> list[str]:

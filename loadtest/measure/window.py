@@ -143,7 +143,7 @@ def latencies(
     tpot = ((tn - t1)[rest] / (tokens - k1)[rest]) * ms
     gaps = ~events.first & (events.at_ns >= begin) & (events.at_ns < end)
     if decode_only:
-        tpot = _paces(events, gaps) * ms
+        tpot = events.paces_ns(begin, end) * ms
     one_each = bool(np.all(events.tokens[gaps] == 1))
     itl = (events.at_ns - events.before_ns)[gaps] * ms if one_each else np.zeros(0)
     return {
@@ -154,13 +154,6 @@ def latencies(
         "itl_p99_ms": _percentile(itl, 99),
         "e2e_p50_ms": _percentile(e2e, 50),
     }
-
-
-def _paces(events: Events, gaps: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Nanoseconds a token of each stream that has events among the gaps."""
-    waited = np.bincount(events.request[gaps], (events.at_ns - events.before_ns)[gaps])
-    tokens = np.bincount(events.request[gaps], events.tokens[gaps])
-    return waited[tokens > 0] / tokens[tokens > 0]
 
 
 def _percentile(values: npt.NDArray[Any], q: float) -> float:

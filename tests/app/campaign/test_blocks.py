@@ -144,11 +144,33 @@ def test_two_blocks_that_stay_void_for_one_reason_end_the_campaign_with_the_opti
     plan = replace(PLAN, blocks=4, design="single", window=WindowRules(window_s=0.5))
     longer = replace(campaign, plan=plan)
     load.faults = dict.fromkeys(range(1, 100), "no request began or ended in the window")
-    with pytest.raises(InvalidCampaignError, match=r"in all 3 attempts \(C=1: no request .* a request takes 0\.77 s"):
+    with pytest.raises(
+        InvalidCampaignError,
+        match=r"in all 3 attempts \(start-\d+-\w+ C=1: no request .* fixed: a request takes 0\.77 s",
+    ):
         run(longer)
     assert (len(load.calls), campaign.folder.block_record(2)) == (2 * 3 * 2, None)
     load.faults = {}
     assert [c.valid for c in run(longer)] == [False] * 8 + [True] * 8
+
+
+def test_a_lasting_reason_that_no_option_mends_ends_the_campaign_with_the_command_to_go_on(
+    campaign: Campaign, load: FakeLoad
+) -> None:
+    load.faults = dict.fromkeys(range(1, 100), "decode, 17 requests retracted")
+    with pytest.raises(InvalidCampaignError, match=r"C=1: decode, 17 requests retracted\).* once mended, .*--resume"):
+        run(campaign)
+
+
+def test_answers_too_short_for_decode_alone_end_the_campaign_at_its_first_attempt(
+    campaign: Campaign, load: FakeLoad, stack: FakeStack
+) -> None:
+    plan = replace(PLAN, window=WindowRules(decode_only=True))
+    reason = "2 requests began or ended in a window of decode alone; --lengths must ask for at least 1,100 tokens"
+    load.faults = {1: reason}
+    with pytest.raises(InvalidCampaignError, match=r"block 1 is void.*Begin a new campaign.*--lengths 1024,1100"):
+        run(replace(campaign, plan=plan))
+    assert (len(load.calls), stack.downs) == (4, 1)
 
 
 def test_two_blocks_that_a_busy_machine_voids_end_nothing(campaign: Campaign, load: FakeLoad) -> None:

@@ -121,7 +121,8 @@ def test_an_answer_that_ends_inside_a_window_of_decode_alone_voids_it(
     as_rows: AsRows, loop: Loop, load_record: Record, plan: Plan
 ) -> None:
     found = measure(START, as_rows(loop()), load_record(), alone(plan))[0]
-    assert any("must ask for more" in reason for reason in found.reasons)
+    # 25 s at 10 ms a token and a tenth.
+    assert any("of decode alone; --lengths must ask for at least 2,800 tokens" in reason for reason in found.reasons)
 
 
 def test_prompts_of_decode_alone_may_neither_repeat_nor_come_from_the_prefix_cache(
@@ -209,6 +210,11 @@ def test_client_that_did_not_keep_up_voids_the_cell(
     loop: Loop, cell: Callable[..., Cell], guards: dict[str, float], word: str
 ) -> None:
     assert any(word in r for r in cell(loop(), level={"guards": guards}).reasons)
+
+
+def test_a_lag_just_above_its_limit_does_not_read_as_the_limit(loop: Loop, cell: Callable[..., Cell]) -> None:
+    reasons = cell(loop(), level={"guards": {"loop_lag_p99_ms": 20.004, "cpu_share": 0.2}}).reasons
+    assert "client late, loop lag p99 20.004 ms (limit 20)" in reasons
 
 
 def test_late_reads_void_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
