@@ -10,7 +10,7 @@ from typing import Any
 from app.engine.sim.engine import CALIBRATION
 from app.report.campaign_view import CampaignView
 from app.report.judged import Judged, Level
-from app.report.predictions import Prediction
+from app.report.predictions import SO_FAR, Prediction
 from app.report.wording import counted, interval, listed, number, predicted_range, signed
 
 # "start-01-v2 C=96: decode queues": where, then what.
@@ -183,11 +183,16 @@ def prediction_sentence(prediction: Prediction) -> str:
 
 
 def hypothesis_outcome(predictions: Iterable[Prediction]) -> str:
-    """One word for a whole prediction: refuted when any part is, held when all parts are, else open."""
+    """One word for a whole prediction: refuted when any part is, held when all parts are, else open.
+
+    Where there is no verdict yet: against it so far, or for it so far, in place of the first two.
+    """
     outcomes = {p.outcome for p in predictions}
     if not outcomes:
         return "no prediction"
-    return "refuted" if "refuted" in outcomes else "held" if outcomes == {"held"} else "open"
+    if against := outcomes & {"refuted", SO_FAR["refuted"]}:
+        return against.pop()
+    return outcomes.pop() if outcomes in ({"held"}, {SO_FAR["held"]}) else "open"
 
 
 def own_calibration(view: CampaignView) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from app.errors import RecordsError
 from loadtest.judge.interaction import Estimate
+from loadtest.judge.power import MIN_BLOCKS
 from loadtest.judge.verdict import check_verdict
 
 Range = tuple[float, float]
@@ -57,7 +58,10 @@ class Secondary:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A variant's decision with what it rests on; stamps are facts beside it, such as a drawn autotune choice."""
+    """A variant's decision with what it rests on; stamps are facts beside it, such as a drawn autotune choice.
+
+    waiting: blocks of the plan are missing, or fewer were used than a verdict needs.
+    """
 
     variant: str
     control: str
@@ -71,6 +75,7 @@ class Judged:
     shape: str
     crossover: bool
     secondary: tuple[Secondary, ...]
+    waiting: bool
 
     def level(self, concurrency: int) -> Level | None:
         """The level judged at a concurrency, None where there is none."""
@@ -81,12 +86,12 @@ def judged_variants(verdict: Mapping[str, Any]) -> tuple[Judged, ...]:
     """Every variant of a verdict; InvalidCampaignError or RecordsError when it is not one of this version."""
     check_verdict(verdict)
     try:
-        return tuple(_judged(v) for v in verdict["variants"])
+        return tuple(_judged(v, verdict["interim"]) for v in verdict["variants"])
     except (KeyError, TypeError) as e:
         raise RecordsError(f"verdict.json lacks {e}; judge the campaign again") from e
 
 
-def _judged(data: Mapping[str, Any]) -> Judged:
+def _judged(data: Mapping[str, Any], interim: bool) -> Judged:
     interaction = data["interaction"] or {}
     return Judged(
         variant=data["variant"],
@@ -101,6 +106,7 @@ def _judged(data: Mapping[str, Any]) -> Judged:
         shape=interaction.get("shape", ""),
         crossover=interaction.get("crossover", False),
         secondary=tuple(_picked(Secondary, s) for s in data["secondary"]),
+        waiting=interim or len(data["blocks"]) < MIN_BLOCKS,
     )
 
 

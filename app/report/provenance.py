@@ -60,7 +60,8 @@ def _limits(view: CampaignView) -> Iterator[str]:
         f"Other lengths and prompts than these: {plan.lengths.prompt_tokens} tokens in, {plan.lengths.output_tokens} "
         f"out{same}."
     )
-    yield "Other models, cards, hosts or days than those under Conditions: one host is one draw."
+    kept = "these" if view.imported else "those recorded beside each start in conditions.json"
+    yield f"Other models, cards, hosts or days than {kept}: one host is one draw."
     if seen := [v.mde_pct for j in view.judged for v in j.levels if v.mde_pct is not None]:
         yield f"Effects smaller than {number(max(seen), 1)} % at the worst concurrency; the table has each one's limit."
     if plan.time_scale != 1:

@@ -2,6 +2,7 @@
 
 A level counts as bimodal when its best two-cluster split stands further apart than a limit in within-cluster standard
 deviations; the limit is larger for fewer starts, so that one-mode noise is called bimodal in about 1 % of campaigns.
+Fewer blocks than a verdict needs show no modes: one slow start of three is weather.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from loadtest.judge.power import MIN_BLOCKS
 from loadtest.judge.stats import Floats
 
 # Limits on the separation by number of starts (both arms), from one-mode Gaussian campaigns of six levels.
@@ -51,7 +53,7 @@ def find_modes(log_rate: Floats) -> Modes:
     limit = np.interp(values.shape[-1], STARTS, LIMITS)
     # Rates this close are one mode, however tight each cluster: 0.01 % is under any clock's resolution.
     apart = np.where(gap > 1e-4, separation, 0.0)
-    found = (apart > limit).any(axis=-1, keepdims=True)
+    found = (apart > limit).any(axis=-1, keepdims=True) & (log_rate.shape[-4] >= MIN_BLOCKS)
     bimodal = found & (apart > FOLLOWING * limit)
     return Modes(bimodal, separation, gap, shifted <= cut[..., None, None, :])
 

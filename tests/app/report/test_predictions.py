@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import pytest
 
 from app.report.campaign_view import CampaignView
 from app.report.conclusions import hypothesis_outcome
+from app.report.judged import judged_variants
 from app.report.predictions import Prediction, predictions
 
 
@@ -16,6 +20,21 @@ def test_prediction_is_set_against_the_whole_interval(view: CampaignView, predic
     assert [p.outcome for p in found] == [outcome]
 
 
+@pytest.mark.parametrize(
+    ("predicted", "outcome"), [([-30, 0], "for it so far"), ([15, 25], "against it so far"), ([-16, 5], "open")]
+)
+@pytest.mark.parametrize("change", [{"interim": True}, {"blocks": 3}])
+def test_no_prediction_is_refuted_before_there_is_a_verdict(
+    view: CampaignView, change: dict[str, Any], predicted: list[float], outcome: str
+) -> None:
+    verdict = copy.deepcopy(dict(view.verdict))
+    verdict["interim"] = change.get("interim", False)
+    for variant in verdict["variants"]:
+        variant["blocks"] = variant["blocks"][: change.get("blocks")]
+    (judged, *_) = judged_variants(verdict)
+    assert [p.outcome for p in predictions({"prediction": {"1": predicted}}, judged)] == [outcome]
+
+
 def test_prediction_of_a_level_that_was_not_measured_is_left_out(view: CampaignView) -> None:
     assert predictions({"prediction": {"512": [1, 2]}}, view.judged_variant("v1")) == ()
 
@@ -26,7 +45,14 @@ def test_control_has_no_prediction_to_check(view: CampaignView) -> None:
 
 @pytest.mark.parametrize(
     ("outcomes", "whole"),
-    [((), "no prediction"), (("held", "held"), "held"), (("held", "refuted"), "refuted"), (("held", "open"), "open")],
+    [
+        ((), "no prediction"),
+        (("held", "held"), "held"),
+        (("held", "refuted"), "refuted"),
+        (("held", "open"), "open"),
+        (("for it so far",), "for it so far"),
+        (("against it so far", "for it so far"), "against it so far"),
+    ],
 )
 def test_hypothesis_holds_only_where_all_of_it_holds(outcomes: tuple[str, ...], whole: str) -> None:
     assert hypothesis_outcome(Prediction(1, (0, 1), (0, 1), o) for o in outcomes) == whole

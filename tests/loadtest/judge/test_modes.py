@@ -31,6 +31,13 @@ def test_slow_starts_of_one_arm_are_found_and_counted(slow_starts: int) -> None:
     assert (modes.slow.sum(axis=1) == np.array([[0] * 6, [slow_starts] * 6])).all()
 
 
+@pytest.mark.parametrize(("blocks", "claimed"), [(3, False), (4, True)])
+def test_no_modes_are_claimed_of_fewer_blocks_than_a_verdict_needs(blocks: int, claimed: bool) -> None:
+    rates = runs(blocks)
+    rates[0, 1] -= 0.2
+    assert find_modes(rates).bimodal.all() == claimed
+
+
 def test_a_stall_at_one_level_leaves_the_others_alone() -> None:
     rates = runs()
     rates[2, 0, 1, 3] -= 0.07
