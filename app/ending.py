@@ -55,8 +55,9 @@ def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int)
         except LabError as fault:
             raise Exit(f"lab: {fault}", next(code for kind, code in codes if isinstance(fault, kind))) from fault
         except KeyboardInterrupt as e:
-            # A campaign says by which command it goes on.
-            raise Exit("; ".join(("lab: interrupted; what was finished is kept", *e.args)), interrupted) from e
+            # A campaign says what it keeps, and by which command it goes on.
+            kept = e.args or ("what was finished is kept",)
+            raise Exit("; ".join(("lab: interrupted", *kept)), interrupted) from e
         if code:
             raise Exit(code=code)
 

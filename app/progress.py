@@ -74,7 +74,8 @@ class Progress:
         self._done = done
 
     def _left_s(self) -> float | None:
-        if not self._gained:
+        # When all are measured what is left may be to do some again, or nothing.
+        if not self._gained or self._done >= self._total:
             return None
         return (self._clock() - self._began) / self._gained * (self._total - self._done)
 

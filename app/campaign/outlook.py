@@ -49,4 +49,4 @@ def resumable(folder: RunFolder) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as e:
-        raise KeyboardInterrupt(f"go on with `{folder.resume_command}`") from e
+        raise KeyboardInterrupt(f"finished blocks are kept; go on with `{folder.resume_command}`") from e

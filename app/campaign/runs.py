@@ -144,7 +144,8 @@ def campaign_names(runs: Path = RUNS) -> list[str]:
 
 
 def open_run(name: str = "latest", runs: Path = RUNS) -> RunFolder:
-    """The folder of a campaign that exists."""
+    """The folder of a campaign that exists, by its id or by its path such as runs/ID."""
+    name = _id(name, runs)
     folder = RunFolder((runs / _checked(name)).resolve())
     if not folder.plan_file.is_file():
         if name == "latest":
@@ -161,6 +162,11 @@ def point_latest(folder: RunFolder) -> None:
         spare.unlink()
     spare.symlink_to(folder.path.name)
     spare.replace(link)
+
+
+def _id(name: str, runs: Path) -> str:
+    path = Path(name)
+    return path.name if path.is_dir() and path.parent.resolve() == runs.resolve() else name
 
 
 def _checked(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -262,7 +263,8 @@ def _unknown(name: str, variants: Mapping[str, Variant]) -> str:
             f"no variant is named {name!r}: {found.path} says name: {found.name}; "
             f"write name: {name} there, or ask for {found.name}"
         )
-    return f"unknown variant {name!r}; known: {', '.join(sorted(variants)) or 'none'}"
+    near = "".join(f". Did you mean {known}?" for known in difflib.get_close_matches(name, variants, n=1))
+    return f"unknown variant {name!r}; known: {', '.join(sorted(variants)) or 'none'}{near}"
 
 
 @functools.cache

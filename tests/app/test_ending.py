@@ -31,7 +31,11 @@ def test_a_fault_ends_in_one_line_with_the_code_of_the_first_class_that_matches(
 
 def test_an_interruption_has_a_code_of_its_own_and_says_what_goes_on() -> None:
     end = ended(KeyboardInterrupt("go on with this"))
-    assert (end.code, end.message) == (9, "lab: interrupted; what was finished is kept; go on with this")
+    assert (end.code, end.message) == (9, "lab: interrupted; go on with this")
+
+
+def test_an_interruption_of_anything_else_says_that_what_was_finished_is_kept() -> None:
+    assert ended(KeyboardInterrupt()).message == "lab: interrupted; what was finished is kept"
 
 
 def test_a_code_is_passed_on_without_a_word() -> None:

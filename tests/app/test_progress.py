@@ -69,6 +69,15 @@ def test_time_left_is_not_guessed_before_anything_is_done() -> None:
     assert "left" not in stream.getvalue()
 
 
+def test_no_time_is_left_to_tell_when_all_is_done_and_may_be_done_again() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with plain(stream, clock) as progress:
+        for done in (0, 8, 16):
+            clock.now += 10
+            progress.step(f"at {done}", done=done)
+    assert "left" not in lines_of(stream)[-1]
+
+
 def test_repeated_step_is_written_once_until_ten_seconds_passed() -> None:
     stream, clock = io.StringIO(), Clock()
     with plain(stream, clock) as progress:

@@ -37,6 +37,13 @@ def test_an_unknown_campaign_lists_the_known_ones(tmp_path: Path) -> None:
         open_run("other", tmp_path)
 
 
+def test_a_campaign_is_found_by_the_path_of_its_folder_too(tmp_path: Path) -> None:
+    new_run("known", tmp_path).keep_plan(PLAN)
+    assert open_run(f"{tmp_path}/known/", tmp_path).path.name == "known"
+    with pytest.raises(UsageError, match="campaign id"):
+        open_run(f"{tmp_path}/other", tmp_path)
+
+
 def test_latest_points_to_the_last_campaign_and_moves(tmp_path: Path) -> None:
     for name in ("a", "b"):
         folder = new_run(name, tmp_path)

@@ -179,6 +179,11 @@ def test_an_unknown_variant_is_refused_with_the_known_ones() -> None:
         load_variants().with_controls(["v9"])
 
 
+def test_a_slip_in_a_name_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(UsageError, match=r"v3\. Did you mean baseline\?"):
+        load_variants().get("basline")
+
+
 def test_no_variant_is_refused() -> None:
     with pytest.raises(UsageError, match="no variant given"):
         load_variants().with_controls([])
