@@ -19,6 +19,7 @@ LabError
 ├── ProofError            what runs is not what was asked for
 ├── LoadError             a measurement failed
 │   └── RecordsError      rows, plans or verdicts cannot be read or written
+│       └── UnwrittenError        a file cannot be written where it belongs
 └── InvalidCampaignError  the campaign's parts do not belong together
 
 `tasks.py` alone turns these into exit codes.
@@ -128,6 +129,10 @@ class LoadError(LabError):
 
 class RecordsError(LoadError):
     """Rows, plans or verdicts cannot be read or written."""
+
+
+class UnwrittenError(RecordsError):
+    """A file cannot be written where it belongs."""
 
 
 class InvalidCampaignError(LabError):

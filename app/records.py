@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from app.errors import RecordsError, UsageError
+from app.errors import RecordsError, UnwrittenError, UsageError
 from loadtest.whole import whole
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file by write-and-rename, flushed to disk; RecordsError says what could not be written."""
+    """Writes a file by write-and-rename, flushed to disk; UnwrittenError says what could not be written."""
     with whole(path) as out:
         out.write(text.encode())
 
@@ -49,7 +49,7 @@ def read_record(path: Path, newest: int) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def owned(folder: Path) -> Iterator[None]:
-    """Holds the folder for this process; UsageError when another lab holds it, RecordsError when nobody can."""
+    """Holds the folder for this process; UsageError when another lab holds it, UnwrittenError when nobody can."""
     with _opened(folder / ".lock") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -75,4 +75,4 @@ def _opened(lock: Path) -> IO[bytes]:
         lock.parent.mkdir(parents=True, exist_ok=True)
         return lock.open("wb")
     except OSError as e:
-        raise RecordsError(f"{lock} could not be opened: {e.strerror}; mend that, then resume") from e
+        raise UnwrittenError(f"{lock} could not be opened: {e.strerror}; see that its folder can be written") from e

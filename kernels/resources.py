@@ -19,7 +19,7 @@ from kernels.extract import extract_kernel
 from kernels.geometry import Geometry
 from kernels.limits import LIMITS, Limits
 from kernels.signature import Config, Signature
-from kernels.toolchain import Toolchain, cache_folder, installed_toolchain
+from kernels.toolchain import Toolchain, ToolchainError, cache_folder, installed_toolchain, unusable
 
 ROOT = Path(__file__).parents[1]
 PROCESSES = 2
@@ -158,7 +158,8 @@ def prepare(
 def compile_prepared(prepared: Sequence[Compilation], toolchain: Toolchain | None = None) -> list[Resources]:
     """Compile them two at a time, each in its own process and each different one once; results in the given order.
 
-    Results are kept on disk by content: source of the kernel, launch, target, Triton version, and this code.
+    Results are kept on disk by content: source of the kernel, launch, target, Triton version, and this code;
+    ToolchainError where they cannot be.
     """
     chain = toolchain or installed_toolchain()
     keys = [_key(one.request, chain) for one in prepared]
@@ -215,10 +216,13 @@ def _compile(request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
 
 
 def _keep(path: Path, answer: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        json.dump(answer, file)
-    Path(file.name).replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump(answer, file)
+        Path(file.name).replace(path)
+    except OSError as error:
+        raise ToolchainError(unusable(error.strerror or error)) from error
 
 
 def _compiler_sha256() -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class ToolchainError(RuntimeError):
-    """No such Triton can be had here."""
+    """No such Triton can be had here, or what it says cannot be kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,11 @@ class Toolchain:
 def cache_folder() -> Path:
     """Where compiled facts and other Tritons are kept between runs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "decode-ab"
+
+
+def unusable(why: object) -> str:
+    """That the cache folder cannot be written, and how to have another."""
+    return f"the cache {cache_folder()} cannot be used: {why}; free or repair it, or set XDG_CACHE_HOME"
 
 
 def installed_toolchain() -> Toolchain:
@@ -58,7 +63,10 @@ def _installed() -> str | None:
 
 def _make(folder: Path, version: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ToolchainError(unusable(error.strerror)) from error
     python = folder / "bin" / "python"
     _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], version)
     # Triton 3.6 imports nothing of its declared dependencies unless a kernel runs.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from app.errors import RecordsError
+from app.errors import UnwrittenError
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -18,7 +18,7 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def whole(path: Path) -> Iterator[BinaryIO]:
     """Opens a file to be written: renamed to its name when flushed to disk, removed when anything goes wrong.
 
-    RecordsError says what could not be written and why.
+    UnwrittenError says what could not be written and why.
     """
     part = path.with_name(f"{path.name}.part")
     try:
@@ -34,8 +34,8 @@ def whole(path: Path) -> Iterator[BinaryIO]:
             part.unlink()
         if not isinstance(e, OSError):
             raise
-        mend = "free some space" if e.errno in NO_SPACE else "mend that"
-        raise RecordsError(f"{path} could not be written: {e.strerror or e}; {mend}, then resume") from e
+        mend = "free some space" if e.errno in NO_SPACE else "see that its folder can be written"
+        raise UnwrittenError(f"{path} could not be written: {e.strerror or e}; {mend}") from e
 
 
 def _sync(folder: Path) -> None:

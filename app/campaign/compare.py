@@ -166,7 +166,7 @@ def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[]
         progress.step("the load client is played every shape of stream")
         require_conformance(folder)
     kernels, stack = make_ready(setup, plan, registry, folder.path, progress.step)
-    keep_findings(folder, plan, registry, kernels, setup)
+    keep_findings(folder, plan, registry, kernels, setup, progress.say)
     records = {v: variant_record(registry.get(v)) for v in plan.variants}
     hint = advice(folder, plan, setup)
     campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause, advice=hint))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from app.campaign.runs import RunFolder
 from app.campaign.runtimes import Setup
-from app.gate.kept import kept_report
+from app.gate.kept import kept_report, kept_targets, target_words
 from app.kernel.placed import PlacedKernel
 from app.kernel.variants import Registry
 from app.records import read_json, write_json
@@ -18,9 +18,17 @@ from loadtest.plan import Plan
 
 
 def keep_findings(
-    folder: RunFolder, plan: Plan, registry: Registry, kernels: Mapping[str, PlacedKernel], setup: Setup
+    folder: RunFolder,
+    plan: Plan,
+    registry: Registry,
+    kernels: Mapping[str, PlacedKernel],
+    setup: Setup,
+    say: Callable[[str], None],
 ) -> None:
-    """Writes gate.json: the gate's report of each judged variant whose files, card and Triton it was made of."""
+    """Writes gate.json: the gate's report of each judged variant whose files, card and Triton it was made of.
+
+    say: hears of one that the gate ran on for another card, other heads or another Triton alone.
+    """
     try:
         triton = importlib.metadata.version("triton")
     except importlib.metadata.PackageNotFoundError:
@@ -30,8 +38,11 @@ def keep_findings(
     found = dict(read_json(folder.gate_file)) if folder.gate_file.is_file() else {}
     for names in plan.controls.items():
         variant, control = names
-        if report := kept_report(names, (digests[variant], digests[control]), arch, heads, triton):
+        files = digests[variant], digests[control]
+        if report := kept_report(names, files, arch, heads, triton):
             found[variant] = report
+        elif targets := "; ".join(kept_targets(names, files)):
+            say(f"the gate ran on {variant} for {targets}, not for {target_words(arch, heads, triton)} as here")
     if found:
         write_json(folder.gate_file, found)
 

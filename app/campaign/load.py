@@ -9,7 +9,7 @@ from pathlib import Path
 
 from app.engine import Command, Endpoints
 from app.environment import ROOT
-from app.errors import LoadError, NotReadyError, RecordsError
+from app.errors import LoadError, NotReadyError, UnwrittenError
 from app.records import read_json, write_json
 from app.stack.process import Service, wait_until
 from app.stack.watch import Watch
@@ -104,4 +104,4 @@ def _await_end(driver: Service, watch: Watch, timeout_s: float) -> None:
 def _require_space(folder: Path) -> None:
     # What failed for want of space would fail in every further attempt, and its log cannot say so.
     if shutil.disk_usage(folder).free < LEAST_BYTES:
-        raise RecordsError(f"{folder} could not be written: no space left on its disk; free some space, then resume")
+        raise UnwrittenError(f"{folder} could not be written: no space left on its disk; free some space")

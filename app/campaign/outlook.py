@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from app.campaign.runs import RunFolder, measured_now
 from app.campaign.runtimes import Setup
+from app.errors import UnwrittenError
 from app.progress import spoken
 from loadtest.judge.power import MIN_BLOCKS
 from loadtest.plan import Plan
@@ -45,8 +46,10 @@ def advice(folder: RunFolder, plan: Plan, setup: Setup) -> str:
 
 @contextlib.contextmanager
 def resumable(folder: RunFolder) -> Iterator[None]:
-    """An interruption of what runs inside says by which command it goes on."""
+    """An interruption of what runs inside, or a file that it cannot write, says by which command it goes on."""
     try:
         yield
     except KeyboardInterrupt as e:
         raise KeyboardInterrupt(f"finished blocks are kept; go on with `{folder.resume_command}`") from e
+    except UnwrittenError as e:
+        raise UnwrittenError(f"{e}, then go on with `{folder.resume_command}`") from e

@@ -107,32 +107,25 @@ def check(
     """Patch, compile for `arch`, and hold one variant against its control (None: it is measured, not judged).
 
     Whatever is wrong with the variant is a finding. UsageError: the signature file does not fit the kernel, or the arch
-    is unknown; NotReadyError: there is no Triton.
+    is unknown; NotReadyError: there is no Triton, or no room to keep what it says.
     """
     if arch not in LIMITS:
         raise UsageError.unknown("arch", str(arch), [str(known) for known in LIMITS])
     try:
-        chain = toolchain or toolchain_of()
+        job = _Job(arch, geometry or default_geometry(), toolchain or toolchain_of(), signatures)
+        built, against = _side_by_side([_build(each, base, job) for each in (variant, control)], job)
+        findings = (*_own_findings(built), *(_control_findings(control.name, built, against, job) if control else ()))
     except ToolchainError as error:
         raise NotReadyError(str(error)) from error
-    job = _Job(arch, geometry or default_geometry(), chain, signatures)
-    built, against = _side_by_side([_build(each, base, job) for each in (variant, control)], job)
-    findings = list(_own_findings(built))
-    if control and against.fault:
-        findings.append(Finding("refuse", f"its control {control.name} cannot be built: {against.fault}"))
-    elif control and _same(built, against, job):
-        too = f", that of {_names(built.companions)} included" if built.companions else ""
-        what = f"same machine code as its control {control.name}{too}: an A/B test would compare a kernel with itself"
-        findings.append(Finding("no-op", f"{what} (sm_{arch}, Triton {chain.version})"))
     return GateReport(
         variant=variant.name,
         control=control.name if control else "",
         kernel=variant.target.kernel if variant.target else "",
         arch=arch,
-        triton_version=chain.version,
+        triton_version=job.toolchain.version,
         geometry=job.geometry,
         kernel_sha256=built.patched.sha256 if built.patched else "",
-        findings=tuple(findings),
+        findings=findings,
         resources=built.resources,
         control_resources=against.resources,
         companions=built.companions,
@@ -278,6 +271,15 @@ def _own_findings(built: _Build) -> Iterator[Finding]:
             )
             what = f"{built.title(resources)} {spilled}"
             yield Finding("spill", what, str(resources.config))
+
+
+def _control_findings(control: str, built: _Build, against: _Build, job: _Job) -> Iterator[Finding]:
+    if against.fault:
+        yield Finding("refuse", f"its control {control} cannot be built: {against.fault}")
+    elif _same(built, against, job):
+        too = f", that of {_names(built.companions)} included" if built.companions else ""
+        what = f"same machine code as its control {control}{too}: an A/B test would compare a kernel with itself"
+        yield Finding("no-op", f"{what} (sm_{job.arch}, Triton {job.toolchain.version})")
 
 
 def _names(companions: Sequence[Resources]) -> str:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from app.environment import ROOT
+from app.errors import UnwrittenError
 from app.gate.report import GateReport
 from app.records import read_json, write_json
-from kernels.toolchain import cache_folder
+from kernels.toolchain import cache_folder, unusable
+
+# What compiles and judges. The rest of kernels/ is what is judged, and a new file there changes no report of another.
+COMPILING = ("compiler", "extract", "geometry", "limits", "resources", "sass", "signature", "toolchain", "tuned")
 
 
 def keep_report(report: GateReport) -> None:
-    """Keeps a report in the cache, in place of an earlier one of the same files."""
+    """Keeps a report in the cache, in place of an earlier one of the same files; UnwrittenError where it cannot be."""
     names, digests = (report.variant, report.control), (report.kernel_sha256, report.control_sha256)
-    place = _place(names, digests, report.arch, report.geometry.local_heads, report.triton_version)
-    write_json(place, report.to_json())
+    target = _target(report.arch, report.geometry.local_heads, report.triton_version)
+    try:
+        write_json(_folder(names, digests) / target, report.to_json())
+    except UnwrittenError as error:
+        raise UnwrittenError(unusable(error.__cause__)) from error
 
 
 def kept_report(
@@ -28,16 +36,32 @@ def kept_report(
 
     A digest is empty for one that runs no kernel of a file. heads: of one decode rank. triton: the version.
     """
-    path = _place(names, digests, arch, heads, triton)
+    path = _folder(names, digests) / _target(arch, heads, triton)
     return dict(read_json(path)) if path.is_file() else None
 
 
-def _place(names: tuple[str, str], digests: tuple[str, str], arch: int, heads: int, triton: str) -> Path:
-    key = json.dumps([names, digests, arch, heads, triton, _code_sha256()])
-    return cache_folder() / "reports" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+def kept_targets(names: tuple[str, str], digests: tuple[str, str]) -> Iterator[str]:
+    """For what else the gate ran on these files, in words."""
+    for path in sorted(_folder(names, digests).glob("*.json")):
+        arch, heads, triton = path.stem.split("-", 2)
+        yield target_words(int(arch), int(heads), triton)
+
+
+def target_words(arch: int, heads: int, triton: str) -> str:
+    """A card, the query heads of one rank and a version of Triton, in words."""
+    return f"sm_{arch}, {heads} heads and Triton {triton}"
+
+
+def _target(arch: int, heads: int, triton: str) -> str:
+    return f"{arch}-{heads}-{triton}.json"
+
+
+def _folder(names: tuple[str, str], digests: tuple[str, str]) -> Path:
+    key = json.dumps([names, digests, _code_sha256()])
+    return cache_folder() / "reports" / hashlib.sha256(key.encode()).hexdigest()
 
 
 @functools.cache
 def _code_sha256() -> str:
-    files = [*(ROOT / "app" / "gate").glob("*.py"), *(ROOT / "kernels").glob("*.py")]
-    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sorted(files))).hexdigest()
+    files = [*sorted((ROOT / "app" / "gate").glob("*.py")), *(ROOT / "kernels" / f"{name}.py" for name in COMPILING)]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()

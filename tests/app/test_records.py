@@ -25,7 +25,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_partial_one(tmp_path: P
 
 
 def test_a_full_disk_is_one_line_that_says_how_to_mend_it() -> None:
-    with pytest.raises(RecordsError, match=r"/dev/full.*could not be written"):
+    with pytest.raises(RecordsError, match=r"/dev/full.*could not be written: .*; see that its folder can be written$"):
         write_text(Path("/dev/full/x"), "row")
 
 

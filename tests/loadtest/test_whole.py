@@ -32,7 +32,7 @@ def narrow() -> Iterator[None]:
 
 def test_a_file_that_outgrows_its_disk_keeps_the_old_one_and_says_so(tmp_path: Path) -> None:
     write(tmp_path / "a", b"old")
-    with pytest.raises(RecordsError, match="File too large; free some space, then resume"), narrow():
+    with pytest.raises(RecordsError, match=r"File too large; free some space$"), narrow():
         write(tmp_path / "a", bytes(10_000))
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_bytes() == b"old"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,8 @@ from app.campaign.facts import campaign_facts
 from app.campaign.gated import decode_rank, keep_findings
 from app.campaign.runs import RunFolder
 from app.campaign.runtimes import Setup, setup_of
-from app.gate.kept import keep_report
+from app.gate.gate import check_named
+from app.gate.kept import COMPILING, keep_report
 from app.gate.report import Finding, GateReport
 from app.kernel.placed import PlacedKernel
 from app.kernel.variants import load_variants
@@ -37,8 +40,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
     return made
 
 
-def keep(folder: RunFolder) -> None:
-    keep_findings(folder, PLAN, load_variants(), KERNELS, Setup())
+def keep(folder: RunFolder) -> list[str]:
+    said = list[str]()
+    keep_findings(folder, PLAN, load_variants(), KERNELS, Setup(), said.append)
+    return said
 
 
 def test_what_the_gate_had_found_of_the_same_files_is_taken_into_the_campaign_and_its_facts(folder: RunFolder) -> None:
@@ -68,6 +73,31 @@ def test_what_was_found_of_another_file_control_card_or_triton_is_not(
     keep(folder)
     assert not folder.gate_file.exists()
     assert campaign_facts(folder, PLAN).notes[0].startswith("the gate was not run on these variants;")
+
+
+def test_what_was_found_for_another_card_or_heads_alone_is_named(folder: RunFolder) -> None:
+    keep_report(replace(REPORT, arch=90))
+    keep_report(replace(REPORT, geometry=Geometry(64, 1)))
+    was = "sm_120, 64 heads and Triton 3.9.0; sm_90, 16 heads and Triton 3.9.0"
+    assert keep(folder) == [f"the gate ran on v1 for {was}, not for sm_120, 16 heads and Triton 3.9.0 as here"]
+
+
+def test_what_invoke_check_keeps_is_found_by_a_campaign_of_no_options(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.gate.gate.fetch_base", lambda *_, **__: None)
+    monkeypatch.setattr(
+        "app.gate.gate.check", lambda _, __, ___, arch, geometry, ____: replace(REPORT, arch=arch, geometry=geometry)
+    )
+    check_named("v1")
+    assert keep(folder) == []
+    assert folder.gate_file.exists()
+
+
+def test_all_that_compiles_is_part_of_what_reports_follow_from() -> None:
+    listing = "import sys, app.gate.gate; print(*(m for m in sys.modules if m.startswith('kernels.')))"
+    loaded = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True).stdout
+    assert sorted(loaded.split()) == [f"kernels.{name}" for name in COMPILING]
 
 
 def test_the_card_and_heads_are_those_of_the_servers_or_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:

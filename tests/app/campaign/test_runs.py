@@ -10,7 +10,7 @@ from app.campaign.blocks import finished_cells
 from app.campaign.compare import begin, judge_again
 from app.campaign.runs import RunFolder, measured_now, new_run, open_run, point_latest
 from app.campaign.runtimes import Setup
-from app.errors import InvalidCampaignError, RecordsError, UsageError
+from app.errors import InvalidCampaignError, RecordsError, UnwrittenError, UsageError
 from app.progress import Progress
 from app.records import owned, read_json, write_json
 from loadtest.cells import read_cells, write_cells
@@ -135,13 +135,16 @@ def test_a_campaign_in_use_is_not_resumed_and_its_client_not_checked(
         compare.resume("a", Progress(1, quiet=True))
 
 
-def test_an_interrupted_campaign_says_how_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_: RunFolder) -> None:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), UnwrittenError("a file could not be written; free some space")])
+def test_a_campaign_cut_short_by_hand_or_for_want_of_room_says_how_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: BaseException
+) -> None:
+    def ended(_: RunFolder) -> None:
+        raise end
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(compare, "require_conformance", interrupted)
-    with pytest.raises(KeyboardInterrupt, match=r"go on with `\./lab compare --resume a`"):
+    monkeypatch.setattr(compare, "require_conformance", ended)
+    with pytest.raises(type(end), match=r"go on with `\./lab compare --resume a`"):
         begin(PLAN, Setup(demo=True), "a", Progress(1, quiet=True))
     assert compare.setup_in(open_run("a")).demo
     assert measured_now() == []

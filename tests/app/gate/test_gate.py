@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from app.errors import GateError, NotReadyError, UsageError
+from app.errors import GateError, NotReadyError, UnwrittenError, UsageError
 from app.gate.gate import GateReport, check, check_named
+from app.gate.kept import keep_report
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import Base
 from app.kernel.variants import Change, KernelConfig, Selector, Target, Variant
@@ -265,6 +266,18 @@ def test_triton_that_cannot_be_had_is_not_ready(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(NotReadyError, match=r"Triton 0\.0\.1"):
         check_named("v2", triton="0.0.1")
+
+
+def test_cache_that_cannot_be_written_is_one_line_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(NotReadyError, match=r"the cache .*cache/decode-ab cannot be used: .*; .* set XDG_CACHE_HOME$"):
+        _check(tmp_path, PLAIN, _variant(SMALL))
+    report = check(_variant(selector="flashinfer"), None, _base(PLAIN), toolchain=fake_toolchain(tmp_path))
+    with pytest.raises(UnwrittenError, match=r"cannot be used: .*; .* set XDG_CACHE_HOME$"):
+        keep_report(report)
 
 
 def test_other_toolchain_is_the_one_reported(tmp_path: Path) -> None:
