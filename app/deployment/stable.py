@@ -44,10 +44,15 @@ class Promotion:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What a finished campaign said of a variant's very kernel."""
+    """What a finished campaign said of a variant. kernel: SHA-256 and selector of what it measured."""
 
     campaign: str
     decision: str
+    simulated: bool
+    kernel: tuple[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.campaign}: {'SIMULATED ' if self.simulated else ''}{self.decision}"
 
 
 class StableHistory:
@@ -121,6 +126,9 @@ def promote(
     """
     if force and not reason.strip():
         raise UsageError("--force needs --reason, which is kept in the ledger")
+    place = repository(settings, engine)
+    if not force:
+        _require_accept(variant, engine, runs)
     identity = built_identity(settings, variant, engine)
     rulings = list(rulings_on(identity, runs))
     accepted = next((r for r in reversed(rulings) if r.decision == "accept"), None)
@@ -128,7 +136,7 @@ def promote(
     if accepted and rulings[-1].decision in ("reject", "invalid"):
         accepted = None
     if accepted is None and not force:
-        found = ", ".join(f"{r.campaign}: {r.decision}" for r in rulings) or "no campaign measured this kernel"
+        found = ", ".join(map(str, rulings)) or "no campaign measured this kernel"
         raise UsageError(f"{variant} has no accepting verdict on kernel {identity.digest} ({found}); compare it first")
     at = datetime.now(UTC)
     if accepted is not None:
@@ -141,7 +149,7 @@ def promote(
     )
     StableHistory(settings, engine, state).push(entry)
     if entry.forced:
-        _keep_trace(entry, rulings[-1].campaign if rulings else None, repository(settings, engine), at, runs, ledger)
+        _keep_trace(entry, rulings[-1].campaign if rulings else None, place, at, runs, ledger)
     return entry
 
 
@@ -164,18 +172,38 @@ def rollback(settings: Deployment, engine: str, state: Path = STATE) -> Promotio
     return StableHistory(settings, engine, state).pop()
 
 
+def _require_accept(variant: str, engine: str, runs: Path) -> None:
+    # Before the image is asked for: without any such verdict, neither daemon nor image would help.
+    rulings = list(rulings_of(variant, runs))
+    if any(r.decision == "accept" and r.simulated == (engine == "sim") for r in rulings):
+        return
+    found = ", ".join(map(str, rulings)) or "no campaign measured this kernel"
+    only = "; a SIMULATED verdict is for --engine sim alone" if any(r.simulated for r in rulings) else ""
+    raise UsageError(
+        f"{variant} has no accepting verdict of engine {engine} ({found}{only if engine != 'sim' else ''}); "
+        "compare it on that engine first"
+    )
+
+
 def rulings_on(identity: Identity, runs: Path = RUNS) -> Iterator[Ruling]:
     """Verdicts of finished campaigns that measured this kernel on this kind of engine, oldest first."""
+    for ruling in rulings_of(identity.variant, runs):
+        if ruling.simulated == identity.simulated and ruling.kernel == (identity.kernel_sha256, identity.selector):
+            yield ruling
+
+
+def rulings_of(variant: str, runs: Path = RUNS) -> Iterator[Ruling]:
+    """Verdicts of finished campaigns that measured a variant of this name, of whatever kernel, oldest first."""
     found = sorted(runs.glob("*/verdict.json"), key=lambda p: p.stat().st_mtime)
     for path in found:
         if path.parent.is_symlink():
             continue
         verdict, manifest = dict(read_json(path)), dict(read_json(path.parent / "manifest.json"))
-        measured = manifest["kernels"].get(identity.variant)
-        if measured is None or bool(verdict["simulated"]) != identity.simulated or verdict.get("interim"):
+        # What another load driver measured has no proof of its kernel.
+        measured = manifest.get("kernels", {}).get(variant)
+        if measured is None or verdict.get("interim"):
             continue
-        if (measured["sha256"], measured["selector"]) != (identity.kernel_sha256, identity.selector):
-            continue
+        kernel = str(measured["sha256"]), str(measured["selector"])
         for judged in verdict["variants"]:
-            if judged["variant"] == identity.variant:
-                yield Ruling(path.parent.name, str(judged["decision"]))
+            if judged["variant"] == variant:
+                yield Ruling(path.parent.name, str(judged["decision"]), bool(verdict["simulated"]), kernel)

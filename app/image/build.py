@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.environment import ROOT
-from app.errors import BuildError, NotReadyError
+from app.errors import BuildError, NotReadyError, UsageError
 from app.image.daemon import connect, step_fault, told
 from app.image.identity import IDENTITY, LABEL, Identity, parse_identity
 from app.image.sbom import bill_of_materials, bill_sha256
@@ -57,6 +57,8 @@ class BuiltImage:
 
 def repository(settings: Deployment, engine: str) -> str:
     """Where an engine's images are kept; simulated ones never beside real ones."""
+    if engine not in SUFFIXES:
+        raise UsageError.unknown("engine", engine, list(SUFFIXES))
     return f"{settings.image_repository}{SUFFIXES[engine]}"
 
 

@@ -86,6 +86,30 @@ def test_neither_a_rejected_variant_nor_force_without_reason_passes(desk: Desk, 
     assert desk.pushed == []
 
 
+@pytest.mark.parametrize(
+    ("decision", "engine", "said"),
+    [
+        ("", "sglang", "no campaign measured this kernel"),
+        ("accept", "sglang", "one: SIMULATED accept; a SIMULATED verdict is for --engine sim alone"),
+        ("reject", "sim", "one: SIMULATED reject"),
+    ],
+)
+def test_a_verdict_that_is_missing_or_of_another_engine_is_named_before_any_daemon_is_asked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, decision: str, engine: str, said: str
+) -> None:
+    monkeypatch.setattr(stable, "built_identity", lambda *_: pytest.fail("asked for the image"))
+    if decision:
+        desk.judge(decision)
+    with pytest.raises(UsageError, match=rf"of engine {engine} \({said}\)"):
+        promote(Deployment(), "v1", engine, runs=desk.folder / "runs")
+
+
+def test_an_imported_campaign_is_no_ruling_on_a_kernel(desk: Desk) -> None:
+    desk.judge("accept")
+    write_json(desk.folder / "runs" / "one" / "manifest.json", {"imported": True})
+    assert desk.promote(force=True, reason="no card here").decision == "none"
+
+
 def test_a_history_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     old = {"variant": "v1", "tag": "t", "kernel_sha256": "a", "campaign": None, "reason": "r", "at": "then"}
     write_json(tmp_path / "stable-sim.json", {"schema": 1, "history": [old], "moving": ""})
