@@ -128,7 +128,8 @@ def _sglang(path: Path, record: Mapping[str, Any]) -> ForeignRun:
     missing = [f"{', '.join(details)} (run it with --output-details)"] if details else []
     if not record["max_concurrency"]:
         missing.append("a fixed concurrency (run it with --max-concurrency)")
-    if record.get("request_rate") != math.inf:
+    # Written as a number, Infinity, or as a text by tools that keep to JSON.
+    if str(record.get("request_rate")).lower() not in ("inf", "infinity"):
         missing.append(f"a closed loop (request rate was {record.get('request_rate')}, leave it out)")
     if missing:
         raise _lacks(path, "sglang", *missing)

@@ -243,6 +243,18 @@ def test_results_without_a_table_are_refused_with_the_reason(tmp_path: Path) -> 
         import_campaign(tmp_path, {"v1": "pinned"})
 
 
+def test_the_table_in_place_of_its_folder_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "import.csv").touch()
+    with pytest.raises(UsageError, match=r"import\.csv is a file; give the folder that holds import\.csv"):
+        named_variants(tmp_path / "import.csv")
+
+
+@pytest.mark.parametrize("rate", ["inf", "Infinity"])
+def test_a_rate_without_limit_may_stand_there_as_a_text(tmp_path: Path, rate: str) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(sglang_record(closed_loop(2, 0.01), 2, request_rate=rate)))
+    assert read_runs(tmp_path / "a.json")[0].concurrency == 2
+
+
 def test_arms_that_did_different_work_are_refused(tmp_path: Path) -> None:
     folder = campaign(tmp_path, "sglang.jsonl", write_sglang)
     record = sglang_record(closed_loop(4, 0.01), 4)
