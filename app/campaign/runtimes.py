@@ -60,8 +60,9 @@ def setup_of(runtime: str, engine: str, calibration: str, model: str, server: st
 
 
 def require_runnable(setup: Setup, plan: Plan, registry: Registry) -> None:
-    """Refuses, before anything is made, what could not run: too many at once; no timing, daemon, port, Python."""
+    """Refuses before anything is made what could not run: too many at once; another module; no timing, daemon, Python."""
     _require_room(setup, max(plan.concurrencies))
+    _require_module(setup, plan, registry)
     if setup.runtime == "docker":
         from app.campaign.container_runtime import require_room
 
@@ -72,6 +73,18 @@ def require_runnable(setup: Setup, plan: Plan, registry: Registry) -> None:
         find_installation(setup.release)
     else:
         _require_timings(setup, plan, registry)
+
+
+def _require_module(setup: Setup, plan: Plan, registry: Registry) -> None:
+    from app.kernel.upstream import pinned
+
+    file = pinned(setup.release).file
+    for variant in map(registry.get, plan.variants):
+        if variant.target and file != f"{variant.target.module.replace('.', '/')}.py":
+            raise UsageError(
+                f"{variant.name} changes {variant.target.module}; compare puts one file in place, {file} of "
+                "kernels/upstream.yaml: diff and check take any module"
+            )
 
 
 def _require_room(setup: Setup, concurrency: int) -> None:

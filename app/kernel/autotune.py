@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ _DEFAULT_WARPS, _DEFAULT_STAGES = 4, 3
 _PARAMETERS = ("configs", "key")
 _CONFIG_FIELDS = ("kwargs", "num_warps", "num_stages")
 _FORMS = (ast.List, ast.Tuple, ast.ListComp, ast.Call, ast.Name, ast.Attribute, ast.BinOp, ast.IfExp)
+
+# Arguments that a message lists; of more, those nearest to what was written.
+MOST_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +91,16 @@ class Autotune:
             raise self.unknown("it has no key argument to replace")
         known = arguments(self.function)
         if strangers := [name for name in key if name not in known]:
-            raise self._no_argument(f"key {', '.join(strangers)}")
+            raise self._no_argument("key ", strangers)
         return json.dumps(list(key))
 
-    def _no_argument(self, what: str) -> KeyUnknownError:
-        name, known = self.function.name, ", ".join(arguments(self.function))
-        return KeyUnknownError(f"{what} names no argument of {name!r}; its arguments: {known}")
+    def _no_argument(self, what: str, strangers: Sequence[str]) -> KeyUnknownError:
+        known, its = arguments(self.function), "its arguments"
+        if len(known) > MOST_SHOWN:
+            its = f"of its {len(known)} arguments, nearest first"
+            known = tuple(difflib.get_close_matches(strangers[0], known, n=MOST_SHOWN, cutoff=0))
+        said = f"{what}{', '.join(strangers)} names no argument of {self.function.name!r}"
+        return KeyUnknownError(f"{said}; {its}: {', '.join(known)}")
 
     def _replaced(self, texts: Mapping[str, str]) -> str:
         # Deferred: loading it is a third of a check whose kernels are compiled already, and not every check rewrites.
@@ -134,7 +142,7 @@ class Autotune:
         known = arguments(self.function)
         for config in configs:
             if strangers := [n for n in config.constants if n not in known and not any(n in names for names in own)]:
-                raise self._no_argument(f"config {config}: {', '.join(strangers)}")
+                raise self._no_argument(f"config {config}: ", strangers)
             always = set.intersection(*own) if own else set()
             if missing := sorted(always & set(known) - set(config.constants)):
                 raise KeyUnknownError(

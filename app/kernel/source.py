@@ -112,16 +112,18 @@ def check_compiles(data: bytes, path: str) -> None:
 
 
 def _compiled(data: bytes, path: str, flags: int) -> object:
+    """The code of a file, or its tree; path is empty where the caller names the file."""
     try:
         # The compiler warns about escapes in other people's strings; the filter that silences it is process-wide.
         with _WARNINGS, warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return compile(data, PurePosixPath(path).name, "exec", flags, dont_inherit=True)
+            return compile(data, PurePosixPath(path).name or "<kernel>", "exec", flags, dont_inherit=True)
     except SyntaxError as error:
-        where = f":{error.lineno}" if error.lineno else ""
-        raise PatchError(f"{path}{where} does not compile: {error.msg}") from error
+        line = error.lineno
+        where = (f"{path}:{line}" if path else f"line {line}") if line else path or "the file"
+        raise PatchError(f"{where} does not compile: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise PatchError(f"{path} does not compile: {type(error).__name__} {error}") from error
+        raise PatchError(f"{path or 'the file'} does not compile: {type(error).__name__} {error}") from error
 
 
 def _parse(data: bytes) -> ast.Module:
@@ -131,7 +133,7 @@ def _parse(data: bytes) -> ast.Module:
         raise EncodingUnknownError(f"the file declares an encoding that Python refuses: {error}") from error
     if encoding not in ("utf-8", "utf-8-sig"):
         raise EncodingUnknownError(f"the file declares the encoding {encoding}; save it as UTF-8")
-    return cast(ast.Module, _compiled(data, "the kernel file", ast.PyCF_ONLY_AST))
+    return cast(ast.Module, _compiled(data, "", ast.PyCF_ONLY_AST))
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:

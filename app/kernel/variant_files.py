@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -161,6 +161,7 @@ def _prediction(entry: Entry) -> dict[int, tuple[float, float]]:
         concurrency = level.integer("a concurrency (whole number from 1)")
         if concurrency < 1:
             raise level.refusal(f"concurrency must be at least 1, not {concurrency}")
+        interval = replace(interval, label=f"{entry.label} at {concurrency}")
         bounds = [bound.number() for bound in interval.items()]
         if len(bounds) != 2 or bounds[0] > bounds[1]:
             raise interval.refusal(f"must be [low, high] in percent, low first; not {bounds}")

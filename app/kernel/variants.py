@@ -208,8 +208,8 @@ def _named(parsed: Sequence[ParsedVariant], faults: dict[str, VariantError]) -> 
             # Of two, the one that does not bear its file's name is the copy that was not renamed.
             copy, first = (twin, item) if path.stem == name else (item, twin)
             stem = copy.variant.path.stem
-            other = "choose another" if stem == name else f"choose another, such as its file's: {stem}"
-            fault = copy.name.refusal(f"{name!r} is already the name of {first.variant.path}; {other}")
+            taken = f"{name!r} is already the name of {first.variant.path}"
+            fault = copy.name.refusal(f"{taken}; choose another{_after_its_file(stem) if stem != name else ''}")
             faults[stem] = fault
             if first.variant.path.stem != name:
                 faults[name] = fault
@@ -217,6 +217,14 @@ def _named(parsed: Sequence[ParsedVariant], faults: dict[str, VariantError]) -> 
             item = first
         by_name[name] = item
     return {name: item for name, item in by_name.items() if name not in doubtful}
+
+
+def _after_its_file(stem: str) -> str:
+    # Deferred as in _read_files.
+    from app.kernel.variant_files import name_fault
+
+    fault = name_fault(stem)
+    return f", and rename the file after it: its own {stem!r} {fault}" if fault else f", such as its file's: {stem}"
 
 
 def _control_fault(
@@ -259,10 +267,12 @@ def _kernel_fault(item: ParsedVariant, root: Path) -> VariantError | None:
 
 def _unknown(name: str, variants: Mapping[str, Variant]) -> str:
     if found := next((v for v in variants.values() if v.path.stem == name), None):
-        return (
-            f"no variant is named {name!r}: {found.path} says name: {found.name}; "
-            f"write name: {name} there, or ask for {found.name}"
-        )
+        # Deferred as in _read_files.
+        from app.kernel.variant_files import name_fault
+
+        fault = name_fault(name)
+        mend = f"rename the file, as a name {fault}" if fault else f"write name: {name} there"
+        return f"no variant is named {name!r}: {found.path} says name: {found.name}; {mend}, or ask for {found.name}"
     near = "".join(f". Did you mean {known}?" for known in difflib.get_close_matches(name, variants, n=1))
     return f"unknown variant {name!r}; known: {', '.join(sorted(variants)) or 'none'}{near}"
 

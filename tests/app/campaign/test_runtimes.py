@@ -42,6 +42,14 @@ def test_a_config_without_a_timing_is_refused_before_anything_starts() -> None:
     require_runnable(Setup(), plan(), registry)
 
 
+@pytest.mark.parametrize("setup", [Setup(), Setup("docker")])
+def test_a_variant_of_another_module_is_refused_by_it_on_every_engine(setup: Setup) -> None:
+    registry = load_variants()
+    far = replace(registry.get("v1"), target=Target("sglang.far", "_kernel"), change=Change())
+    with pytest.raises(UsageError, match=r"v1 changes sglang\.far; compare puts one file in place, sglang/.*\.py of"):
+        require_runnable(setup, plan(), Registry({**registry.variants, "v1": far}))
+
+
 @pytest.mark.parametrize(
     ("setup", "limit"),
     [

@@ -72,7 +72,7 @@ def test_a_batch_key_is_refused_on_the_stock_kernel_with_its_arguments(base: Bas
     change = Change(key=("topk_rounded", "batch_rounded"))
     with pytest.raises(
         KeyUnknownError,
-        match=r"made cannot change sglang/.*: key batch_rounded names no argument .* Q_ptr, .*topk_rounded, .*BLOCK_T$",
+        match=r"made cannot change sglang/.*: key batch_rounded names no argument .* first: topk_rounded(, \w+){9}$",
     ):
         patch_kernel(base, variant_of(base.module, STOCK, change))
 
@@ -149,5 +149,5 @@ def test_a_replacement_file_outside_the_repository_is_refused(base: Base, tmp_pa
 
 def test_a_replacement_that_does_not_compile_is_refused(base: Base, tmp_path: Path) -> None:
     (tmp_path / "ours.py").write_text("def k(:\n")
-    with pytest.raises(PatchError, match=r"made cannot change ours\.py: the kernel file:1 does not compile"):
+    with pytest.raises(PatchError, match=r"made cannot change ours\.py: line 1 does not compile: "):
         patch_kernel(base, variant_of(base.module, "k", Change(file=Path("ours.py"))), tmp_path)

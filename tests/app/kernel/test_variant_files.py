@@ -80,7 +80,7 @@ def test_a_full_file_becomes_its_values(tmp_path: Path) -> None:
         ("96: [15, 25]", "1: [15, 25]", 12, "key '1' is given twice"),
         ("96: [15, 25]", "0: [15, 25]", 12, "concurrency must be at least 1, not 0"),
         ("96: [15, 25]", "96: [25, 15]", 12, "low first"),
-        ("96: [15, 25]", "96: [15]", 12, "must be [low, high]"),
+        ("96: [15, 25]", "96: [15]", 12, "prediction at 96: must be [low, high]"),
         ("96: [15, 25]", "96: [15, .inf]", 12, "must be a finite number, not '.inf' (float)"),
         ("{1: [-2, 2.5], 96: [15, 25]}", "{96: [1, 2], 1: [1, 2]}", 12, "concurrencies must rise: 1, 96"),
         ("control: pinned\n", "", 11, "is against a control, and none is named"),

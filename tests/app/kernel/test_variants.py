@@ -127,6 +127,13 @@ def test_a_file_that_is_named_otherwise_than_its_variant_is_told_with_both_names
         registry.get(asked)
 
 
+def test_a_file_whose_name_no_variant_can_have_is_to_be_renamed(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"rename the file, as a name must be 1 to 40 of a-z.*, or ask for pinned$"):
+        load_variants(folder_of(tmp_path, größe=PINNED), tmp_path).get("größe")
+    with pytest.raises(VariantError, match=r"choose another, and rename the file after it: its own 'größe' must be"):
+        load_variants(folder_of(tmp_path, größe=PINNED, pinned=PINNED), tmp_path, strict=True)
+
+
 def test_a_control_may_run_another_file_or_none(tmp_path: Path) -> None:
     (tmp_path / "k.py").touch()
     ours = MODULES.format("ours", "sglang.x", "own") + "control: pinned\nchange: {file: k.py}\n"
