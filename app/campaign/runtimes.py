@@ -60,7 +60,7 @@ def setup_of(runtime: str, engine: str, calibration: str, model: str, server: st
 
 
 def require_runnable(setup: Setup, plan: Plan, registry: Registry) -> None:
-    """Refuses before anything is made what could not run: too many at once; another module; no timing, daemon, Python."""
+    """Refuses what could not run before anything is made: too many at once; other module; no timing, daemon, Python."""
     _require_room(setup, max(plan.concurrencies))
     _require_module(setup, plan, registry)
     if setup.runtime == "docker":
