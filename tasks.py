@@ -18,7 +18,7 @@ with lazily("app"):
     from app.console import changes, operations, planning
     from app.doctor import examination
     from app.engine.sglang import travel
-    from app.gate import bench, gate, profile
+    from app.gate import bench, named, profile
     from app.ledger import kernels as kernel_ledger
     from app.project import audit as audits
     from app.project import checks, documentation
@@ -96,7 +96,7 @@ def check(
 ) -> int:
     """The gate: compiles a variant for an arch with no GPU and says what would go wrong."""
     environment.ensure("gate")
-    return gate.run_check(variant, triton, model, allow_noop=allow_noop, as_json=json, arch=arch, tp=tp, stock=stock)
+    return named.run_check(variant, triton, model, allow_noop=allow_noop, as_json=json, arch=arch, tp=tp, stock=stock)
 
 
 @lab_task

@@ -15,7 +15,7 @@ from app.console import campaigns as console
 from app.console import changes, operations, planning
 from app.doctor import examination
 from app.doctor.finding import ok
-from app.gate import gate
+from app.gate import named
 from app.image.identity import Identity
 from app.image.listing import ImageRow
 from app.kernel.variants import TABLE_COLUMNS
@@ -59,7 +59,7 @@ def test_variants(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_check(capsys: pytest.CaptureFixture[str]) -> None:
-    gate.run_check("flashinfer", as_json=True)
+    named.run_check("flashinfer", as_json=True)
     assert {"schema", "variant", "control", "target", "buildable", "findings", "configs", "geometry"} <= set(
         printed(capsys)
     )

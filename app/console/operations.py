@@ -28,7 +28,7 @@ SCHEMA = 1
 
 def show_build(variant: str, engine: str, allow_noop: bool) -> None:
     """Gates a variant, builds its image and prints what it is."""
-    from app.gate.gate import check_named
+    from app.gate.named import check_named
 
     # Only a real engine runs the code that the gate compiles.
     if engine == "sglang":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,18 +13,12 @@ from app.gate.report import Finding, GateReport
 from app.gate.shortfall import excess, launch_fault, named
 from app.kernel.launched import read_launched
 from app.kernel.patch import PatchedKernel, patch_kernel, read_key
-from app.kernel.upstream import Base, fetch_base, pinned
-from app.kernel.variants import Change, Target, Variant, load_variants
-from app.terminal import show
+from app.kernel.upstream import Base
+from app.kernel.variants import Variant
 from kernels.extract import ExtractError, host_code, in_order
 from kernels.geometry import (
-    DEEPSEEK_V4_FLASH,
-    DEFAULT_TP,
     Geometry,
-    GeometryError,
     default_geometry,
-    geometry_of,
-    read_geometry,
 )
 from kernels.limits import LIMITS
 from kernels.resources import Compilation, Resources, compile_prepared, prepare
@@ -33,66 +26,7 @@ from kernels.signature import FOLDER, Config, Signature, SignatureError
 from kernels.toolchain import Toolchain, ToolchainError, toolchain_of
 from kernels.tuned import TableError
 
-__all__ = ["GateReport", "check", "check_named", "run_check"]
-
 DEFAULT_ARCH = 120
-
-
-def check_named(
-    name: str,
-    *,
-    arch: int = DEFAULT_ARCH,
-    triton: str | None = None,
-    model: Path | None = None,
-    tp: int = DEFAULT_TP,
-    release: str | None = None,
-    stock: bool = False,
-) -> GateReport:
-    """The gate on a variant of the repository; its report is kept for the campaigns that compare the same files.
-
-    triton: version to compile with. model: a config.json or its folder. stock: try the configurations on SGLang's own
-    kernel instead of the variant's file.
-    """
-    registry = load_variants()
-    variant = registry.get(name)
-    control = registry.get(variant.control) if variant.control else None
-    if stock:
-        variant, control = on_stock(variant), on_stock(control) if control else None
-    try:
-        geometry = read_geometry(model, tp) if model else geometry_of(DEEPSEEK_V4_FLASH, tp)
-        chain = toolchain_of(triton)
-    except GeometryError as error:
-        raise UsageError(str(error)) from error
-    except ToolchainError as error:
-        raise NotReadyError(str(error)) from error
-    base = fetch_base(release, module=variant.target.module if variant.target else None)
-    report = check(variant, control, base, arch, geometry, chain)
-    # Not above: the gate inside an image keeps nothing, and has none of the files that records need.
-    from app.gate.kept import keep_report
-
-    keep_report(report)
-    return report
-
-
-def on_stock(variant: Variant) -> Variant:
-    """The variant's configurations and key on the kernel of SGLang's pinned release."""
-    if variant.target is None:
-        return variant
-    change = Change(configs=variant.change.configs, key=variant.change.key)
-    return replace(variant, target=Target(variant.target.module, pinned().kernel), change=change)
-
-
-def run_check(
-    name: str, triton: str = "", model: str = "", *, allow_noop: bool = False, as_json: bool = False, **options: Any
-) -> int:
-    """Print the gate's report on a variant, options as for check_named; GateError when it may not be built."""
-    report = check_named(name, triton=triton or None, model=Path(model) if model else None, **options)
-    if as_json:
-        print(json.dumps(report.to_json(), indent=2))
-    else:
-        show(*report.tables(allow_noop))
-    report.require(allow_noop)
-    return 0
 
 
 def check(

@@ -13,6 +13,7 @@ from app.environment import ROOT
 from app.errors import UnwrittenError
 from app.gate.report import GateReport
 from app.records import read_json, write_json
+from kernels.signature import FOLDER as SIGNATURES
 from kernels.toolchain import cache_folder, unusable
 
 # What compiles and judges. The rest of kernels/ is what is judged, and a new file there changes no report of another.
@@ -64,4 +65,6 @@ def _folder(names: tuple[str, str], digests: tuple[str, str]) -> Path:
 @functools.cache
 def _code_sha256() -> str:
     files = [*sorted((ROOT / "app" / "gate").glob("*.py")), *(ROOT / "kernels" / f"{name}.py" for name in COMPILING)]
+    # How the kernels are launched decides what is compiled.
+    files += sorted(SIGNATURES.glob("*.yaml"))
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()

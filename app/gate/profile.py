@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.errors import NotReadyError, ProofError, UsageError
-from app.gate.gate import check_named
+from app.gate.named import check_named
 from app.gate.report import GateReport
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import fetch_base

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import RecordsError
-from app.gate.gate import check_named
+from app.gate.named import check_named
 from app.gate.report import GateReport
 from app.kernel.variants import Variant, load_variants
 from app.ledger.campaigns import LEDGER, put_entry

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.gate.gate import check_named
+from app.gate.named import check_named
 from app.kernel.variants import load_variants
 from kernels.sparse_mla_decode import Choice
 from kernels.tuning import MERGES, TILES

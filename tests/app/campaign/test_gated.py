@@ -13,8 +13,9 @@ from app.campaign.facts import campaign_facts
 from app.campaign.gated import decode_rank, keep_findings
 from app.campaign.runs import RunFolder
 from app.campaign.runtimes import Setup, setup_of
-from app.gate.gate import check_named
-from app.gate.kept import COMPILING, keep_report
+from app.gate import kept
+from app.gate.kept import COMPILING, keep_report, kept_report
+from app.gate.named import check_named
 from app.gate.report import Finding, GateReport
 from app.kernel.placed import PlacedKernel
 from app.kernel.variants import load_variants
@@ -85,9 +86,9 @@ def test_what_was_found_for_another_card_or_heads_alone_is_named(folder: RunFold
 def test_what_invoke_check_keeps_is_found_by_a_campaign_of_no_options(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.gate.gate.fetch_base", lambda *_, **__: None)
+    monkeypatch.setattr("app.gate.named.fetch_base", lambda *_, **__: None)
     monkeypatch.setattr(
-        "app.gate.gate.check", lambda _, __, ___, arch, geometry, ____: replace(REPORT, arch=arch, geometry=geometry)
+        "app.gate.named.check", lambda _, __, ___, arch, geometry, ____: replace(REPORT, arch=arch, geometry=geometry)
     )
     check_named("v1")
     assert keep(folder) == []
@@ -105,3 +106,20 @@ def test_the_card_and_heads_are_those_of_the_servers_or_of_the_images(monkeypatc
     monkeypatch.setenv("DECODE_TP", "2")
     assert decode_rank(Setup("docker", "sglang")) == (90, 32)
     assert decode_rank(setup_of("local", "sglang", "", "", "heads=16,arch=120")) == (120, 16)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_changed_signature_of_a_launch_leaves_no_report_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_report(REPORT)
+
+    def found() -> bool:
+        names, digests = (REPORT.variant, REPORT.control), (REPORT.kernel_sha256, REPORT.control_sha256)
+        return kept_report(names, digests, REPORT.arch, REPORT.geometry.local_heads, REPORT.triton_version) is not None
+
+    assert found()
+    (tmp_path / "a.yaml").write_text("another launch")
+    monkeypatch.setattr("app.gate.kept.SIGNATURES", tmp_path)
+    monkeypatch.setattr("app.gate.kept._code_sha256", kept._code_sha256.__wrapped__)
+    assert not found()

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from app.gate.gate import GateReport, check
+from app.gate.gate import check
+from app.gate.report import GateReport
 from app.kernel.upstream import Base
 from app.kernel.variants import Change, KernelConfig, Target, Variant
 from kernels.geometry import default_geometry

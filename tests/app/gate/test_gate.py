@@ -13,8 +13,10 @@ import pytest
 from rich.console import Console
 
 from app.errors import GateError, NotReadyError, UnwrittenError, UsageError
-from app.gate.gate import GateReport, check, check_named
+from app.gate.gate import check
 from app.gate.kept import keep_report
+from app.gate.named import check_named
+from app.gate.report import GateReport
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import Base
 from app.kernel.variants import Change, KernelConfig, Selector, Target, Variant

@@ -9,7 +9,8 @@ import pytest
 
 from app.environment import ROOT
 from app.errors import NotReadyError
-from app.gate.gate import check, check_named
+from app.gate.gate import check
+from app.gate.named import check_named
 from app.kernel.upstream import fetch_base
 from app.kernel.variants import Change, KernelConfig, Target, load_variants
 

@@ -43,7 +43,7 @@ def test_made_functions_are_all_of_them() -> None:
     assert names == {"in_except", "in_else", "deeper", "in_case", "in_class"}
 
 
-@pytest.mark.parametrize("module", ["app.console.changes", "app.gate.gate"])
+@pytest.mark.parametrize("module", ["app.console.changes", "app.gate.named"])
 def test_what_few_commands_need_is_not_loaded_by_all(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({{'libcst', 'scipy', 'jinja2', 'matplotlib'}} & set(sys.modules)))"
     asked = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
