@@ -141,7 +141,8 @@ def full_campaign_note() -> str:
     plan = write_plan(("baseline", "pinned", "v1", "v2"), (1, 8, 48, 64, 80, 96), blocks=8)
     return (
         f"the full campaign on a real stack: {len(plan.variants)} variants, {len(plan.concurrencies)} concurrencies, "
-        f"{plan.blocks} blocks of {len(plan.starts(0))} starts, about {spoken(planned_s(plan, REAL_START_S))}"
+        f"{plan.blocks} blocks of {len(plan.starts(0))} starts, would take about "
+        f"{spoken(planned_s(plan, REAL_START_S))}"
     )
 
 
