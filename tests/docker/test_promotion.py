@@ -80,7 +80,7 @@ def test_promote_refuses_when_a_later_campaign_rejected(desk: Desk, built: dict[
     desk.judge(built["v2"], "accept", "one")
     desk.judge(built["v2"], "reject", "two")
     os.utime(desk.runs / "one" / "verdict.json", (1, 1))
-    with pytest.raises(UsageError, match="one: accept, two: reject"):
+    with pytest.raises(UsageError, match="one: SIMULATED accept, two: SIMULATED reject"):
         desk.promote("v2")
 
 
