@@ -165,8 +165,9 @@ def point_latest(folder: RunFolder) -> None:
 
 
 def _id(name: str, runs: Path) -> str:
-    path = Path(name)
-    return path.name if path.is_dir() and path.parent.resolve() == runs.resolve() else name
+    # As text: a name that no file can have is refused with the others.
+    folder, slash, last = name.rstrip("/").rpartition("/")
+    return last if slash and Path(folder).absolute() == runs.absolute() else name
 
 
 def _checked(name: str) -> str:

@@ -40,7 +40,7 @@ def test_an_unknown_campaign_lists_the_known_ones(tmp_path: Path) -> None:
 def test_a_campaign_is_found_by_the_path_of_its_folder_too(tmp_path: Path) -> None:
     new_run("known", tmp_path).keep_plan(PLAN)
     assert open_run(f"{tmp_path}/known/", tmp_path).path.name == "known"
-    with pytest.raises(UsageError, match="campaign id"):
+    with pytest.raises(UsageError, match="unknown campaign .other"):
         open_run(f"{tmp_path}/other", tmp_path)
 
 
@@ -148,3 +148,10 @@ def test_a_campaign_cut_short_by_hand_or_for_want_of_room_says_how_it_goes_on(
         begin(PLAN, Setup(demo=True), "a", Progress(1, quiet=True))
     assert compare.setup_in(open_run("a")).demo
     assert measured_now() == []
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, f"{'x' * 5000}/known", "elsewhere/known"])
+def test_a_path_that_is_none_of_the_folders_is_no_campaigns_name(tmp_path: Path, name: str) -> None:
+    new_run("known", tmp_path).keep_plan(PLAN)
+    with pytest.raises(UsageError, match="campaign id"):
+        open_run(name, tmp_path)
