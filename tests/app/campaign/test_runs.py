@@ -40,7 +40,7 @@ def test_an_unknown_campaign_lists_the_known_ones(tmp_path: Path) -> None:
 def test_a_campaign_is_found_by_the_path_of_its_folder_too(tmp_path: Path) -> None:
     new_run("known", tmp_path).keep_plan(PLAN)
     assert open_run(f"{tmp_path}/known/", tmp_path).path.name == "known"
-    with pytest.raises(UsageError, match="unknown campaign .other"):
+    with pytest.raises(UsageError, match="unknown campaign 'other'"):
         open_run(f"{tmp_path}/other", tmp_path)
 
 
