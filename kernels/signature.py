@@ -18,6 +18,7 @@ FOLDER = Path(__file__).parent / "signatures"
 _KEYS = {
     "kernel",
     "block_h",
+    "heads",
     "grid",
     "arguments",
     "constants",
@@ -32,6 +33,8 @@ _TABLE_KEYS = {"constant", "bounds", "settings", "words"}
 # What Triton takes from a configuration besides the kernel's own arguments.
 _OPTIONS = ("maxnreg",)
 _USE_KEYS = {"name", "arguments", "constants"}
+# Of the heads that SGLang hands over, those that a kernel's host code launches it for.
+_HEADS = ("given", "own")
 _TYPE = re.compile(r"(?P<kind>\*?[a-z][a-z0-9]*)(?P<aligned>:16)?(?:=(?P<value>\w+))?")
 
 
@@ -67,7 +70,8 @@ class Signature:
     use names the way when there are several, each compiled on its own; table tells where choices made offline are kept.
     options: compiler options given to a launch for which the constant of that name is true. companions: kernels that
     the host launches beside this one, each with the constants for which it does. num_warps: of a companion. further:
-    ways that need what the others need, which are compiled ahead and not looked at on their own.
+    ways that need what the others need, which are compiled ahead and not looked at on their own. own_heads: launched
+    for the rank's own heads, where SGLang fills them up.
     """
 
     kernel: str
@@ -82,6 +86,7 @@ class Signature:
     companions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     num_warps: int = 4
     further: tuple[Signature, ...] = ()
+    own_heads: bool = False
 
     @property
     def uses(self) -> tuple[Signature, ...]:
@@ -127,6 +132,10 @@ class Signature:
         extra |= {name: True for name, constant in self.options_by_constant.items() if constants.get(constant)}
         return {"num_warps": config.num_warps, "num_stages": config.num_stages, **extra}
 
+    def geometry(self, rank: Geometry) -> Geometry:
+        """What decode launches it for on a rank under SGLang."""
+        return replace(rank, heads=rank.local_heads, tp=1) if self.own_heads else rank.padded()
+
     def companions_of(self, config: Config) -> list[str]:
         """The kernels that the host launches beside this one under a configuration."""
         constants = {**self.constants, **config.constants}
@@ -152,6 +161,8 @@ def load_signature(kernel: str, folder: Path = FOLDER) -> Signature:
     _check_keys(path, data, _KEYS)
     if data.get("kernel") != kernel:
         raise SignatureError(f"{path}: kernel must be {kernel}, as the file's name says")
+    if (heads := data.get("heads", _HEADS[0])) not in _HEADS:
+        raise SignatureError(f"{path}: heads must be {' or '.join(_HEADS)}, not {heads!r}")
     base = Signature(
         kernel,
         _arguments(path, data.get("arguments")),
@@ -162,6 +173,7 @@ def load_signature(kernel: str, folder: Path = FOLDER) -> Signature:
         options_by_constant=dict(data.get("options") or {}),
         companions=dict(data.get("companions") or {}),
         num_warps=int(data.get("num_warps", 4)),
+        own_heads=heads == "own",
     )
     uses = [_use(path, base, entry) for entry in data.get("variants_of_use") or ()]
     further = tuple(_use(path, base, entry) for entry in data.get("further_uses") or ())

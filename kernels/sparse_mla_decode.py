@@ -8,6 +8,7 @@ Drop-in for SGLang's flash_mla_sm120_triton.py: same public function; imports to
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -656,18 +657,41 @@ def flash_mla_sparse_decode_triton(
     extra_indices: torch.Tensor | None = None,
     extra_topk_length: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """SGLang's entry point, with its meaning: out [B, 1, H, 512] and the LSE [B, H, 1] with the sink in it."""
+    """SGLang's entry point, with its meaning: out [B, 1, H, 512] and the LSE with the sink in it.
+
+    Heads that only fill a rank (see own_heads) are not attended to: out has them, unwritten, the LSE [B, own, 1] not.
+    """
     if head_dim_v != 512:
         raise ValueError(f"head_dim_v is {head_dim_v}; this layout has 512")
-    return sparse_mla_decode(
-        q,
+    own = own_heads(q.shape[2])
+    out = torch.empty((q.shape[0], 1, q.shape[2], 512), dtype=torch.bfloat16, device=q.device)
+    _, lse = sparse_mla_decode(
+        q[:, :, :own],
         k_cache,
         indices,
         topk_length,
-        attn_sink,
+        None if attn_sink is None else attn_sink[:own],
         softmax_scale,
         extra_k_cache,
         extra_indices,
         extra_topk_length,
         sink_in_lse=True,
+        out=out[:, :, :own],
     )
+    return out, lse
+
+
+@lru_cache
+def own_heads(launched: int) -> int:
+    """How many of the heads that SGLang hands over are the rank's own, the first ones.
+
+    Where ranks share the heads, SGLang fills those of each up to 64 with memory that it never writes, since FlashMLA
+    has no smaller form, and drops what comes out for them (models/deepseek_v4.py of 0.5.17 and 0.5.23). All are the
+    rank's own without SGLang.
+    """
+    context = sys.modules.get("sglang.srt.runtime_context")
+    ranks = context.get_parallel().attn_tp_size if context else 1
+    if ranks == 1:
+        return launched
+    models = sys.modules["sglang.srt.configs.model_config"]
+    return min(launched, models.ModelConfig.from_server_args(context.get_server_args()).num_attention_heads // ranks)

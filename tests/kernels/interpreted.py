@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -162,6 +163,51 @@ def entry_point() -> dict[str, Any]:
     return compare([out, lse], attend(**inputs.arguments(), sink_in_lse=True)) | {"shape": [*out.shape, *lse.shape]}
 
 
+class Ranks:
+    """As much of SGLang's runtime context as the kernel reads: two ranks that share 32 heads."""
+
+    attn_tp_size = 2
+    num_attention_heads = 32
+
+    def get_parallel(self) -> Ranks:
+        return self
+
+    get_server_args = get_parallel
+
+    @property
+    def ModelConfig(self) -> Ranks:
+        return self
+
+    def from_server_args(self, _: Ranks) -> Ranks:
+        return self
+
+
+def filled_up() -> dict[str, Any]:
+    """SGLang's call on a rank of 16 heads filled up to 64 with NaN, beside the call for the 16 alone."""
+    inputs: Inputs = make_inputs(replace(SMALL, extra=16, sink="normal", lengths="full"))
+
+    def called(q: torch.Tensor, sink: torch.Tensor | None) -> list[torch.Tensor]:
+        return list(
+            kernel.flash_mla_sparse_decode_triton(
+                q, inputs.k_cache.view(torch.float8_e4m3fn), inputs.indices, inputs.topk_length, sink, 512, 512**-0.5,
+                inputs.extra_k_cache, inputs.extra_indices, inputs.extra_topk_length,
+            )
+        )  # fmt: skip
+
+    alone, lse = called(inputs.q, inputs.attn_sink)
+    assert inputs.attn_sink is not None
+    wide = torch.full((SMALL.batch, 1, 64, 512), torch.nan, dtype=inputs.q.dtype)
+    wide[:, :, :16] = inputs.q
+    names = ("sglang.srt.runtime_context", "sglang.srt.configs.model_config")
+    sys.modules |= dict.fromkeys(names, Ranks())
+    kernel.own_heads.cache_clear()
+    out, lse_again = called(wide, torch.nn.functional.pad(inputs.attn_sink, (0, 48)))
+    for name in names:
+        del sys.modules[name]
+    kernel.own_heads.cache_clear()
+    return same([alone, lse], [out[:, :, :16], lse_again]) | {"shape": list(out.shape)}
+
+
 GRID: dict[str, Callable[[], dict[str, Any]]] = {
     "plain": lambda: against_float64(SMALL),
     "two caches, sinks of all kinds, ragged": lambda: against_float64(
@@ -198,6 +244,7 @@ GRID: dict[str, Callable[[], dict[str, Any]]] = {
     "many splits": finer_split_counts,
     "tuned choice": tuned_choice,
     "entry point": entry_point,
+    "filled up": filled_up,
 }
 
 if __name__ == "__main__":

@@ -83,3 +83,10 @@ def test_constant_without_a_value_is_refused(tmp_path: Path) -> None:
 def test_missing_file_says_where_to_write_it(tmp_path: Path) -> None:
     with pytest.raises(SignatureError, match=r"no signature for kernel k; write .*k\.yaml"):
         load_signature("k", tmp_path)
+
+
+@pytest.mark.parametrize(("heads", "launched"), [("own", 16), ("given", 64)])
+def test_a_kernel_is_launched_for_a_ranks_own_heads_or_for_those_that_sglang_gives_it(
+    tmp_path: Path, heads: str, launched: int
+) -> None:
+    assert _load(tmp_path, f"{SIGNATURE}heads: {heads}\n").geometry(Geometry(64, 4)).local_heads == launched

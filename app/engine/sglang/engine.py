@@ -21,7 +21,7 @@ from app.errors import NotReadyError, ProofError, UsageError
 from app.gpus import arch_of, query
 from app.kernel.placed import PlacedKernel
 from app.kernel.upstream import pinned
-from kernels.geometry import read_geometry
+from kernels.geometry import Geometry, read_geometry
 
 if TYPE_CHECKING:
     from app.engine import Endpoints
@@ -96,11 +96,16 @@ class SglangEngine:
         return "" if asked == "own" else asked
 
     @property
-    def _flashmla_takes_it(self) -> bool:
+    def rank(self) -> Geometry:
+        """The attention of one rank; UsageError where the model has none that these kernels serve."""
         try:
-            return read_geometry(self.model_path, self.served.tp).padded().local_heads in FLASHMLA_HEADS
+            return read_geometry(self.model_path, self.served.tp)
         except ValueError as e:
             raise UsageError(f"{self.model_path} is of no model that these kernels serve: {e}") from e
+
+    @property
+    def _flashmla_takes_it(self) -> bool:
+        return self.rank.padded().local_heads in FLASHMLA_HEADS
 
     @property
     def path_statement(self) -> str:

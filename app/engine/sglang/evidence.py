@@ -41,7 +41,7 @@ def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Pr
     _check_imported(seen, running)
     entries = read_entries(running.triton_cache, kernel.kernel, running.since) if kernel.kernel else ()
     beside = [e for name in companions(kernel) for e in read_entries(running.triton_cache, name, running.since)]
-    heads = seen.heads or engine.served.heads // engine.served.tp
+    heads = launched_heads(kernel, seen, engine.rank)
     report = predict(kernel, engine.arch, heads)
     predicted = report.resources if report else ()
     agreement = agree(entries, predicted, lambda: predict_further(kernel, engine.arch, heads))
@@ -65,12 +65,21 @@ def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Pr
             "pid": seen.pid,
             "path": seen.path,
             "calls": [dict(c) for c in seen.calls],
+            "launched_heads": heads if kernel.kernel else None,
             "cache": [e.to_json() for e in entries],
             "prebuilt": running.ahead.to_json() if running.ahead else None,
             "compiled_after_start": sum(e.new for e in (*entries, *beside)),
             "code_as_predicted": agreement.exact,
         },
     )
+
+
+def launched_heads(kernel: PlacedKernel, seen: Testimony, rank: Geometry) -> int:
+    """Query heads of a launch: those of the calls that were seen, or the rank's own where it is for them alone."""
+    given = seen.heads or rank.padded().local_heads
+    if kernel.kernel and load_signature(kernel.kernel).own_heads:
+        return min(given, rank.local_heads)
+    return given
 
 
 def predict(kernel: PlacedKernel, arch: int, heads: int) -> GateReport | None:

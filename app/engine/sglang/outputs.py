@@ -66,8 +66,11 @@ def record_inputs(endpoints: Endpoints, prompts: Sequence[str], folder: Path) ->
         ask(endpoints, RELEASE, folder, 1)
 
 
-def replay(endpoints: Endpoints, folder: Path, pids: Sequence[int]) -> Outputs:
-    """The service's outputs on the kept inputs; ProofError when another process than one of `pids` answered."""
+def replay(endpoints: Endpoints, folder: Path, pids: Sequence[int], heads: int) -> Outputs:
+    """The service's outputs on the kept inputs; ProofError when another process than one of `pids` answered.
+
+    heads: a rank's own, the first ones; what comes out for those that fill it up is used by nobody.
+    """
     told = folder / f"{REPLAY}.json"
     told.unlink(missing_ok=True)
     ask(endpoints, REPLAY, folder, 1)
@@ -76,7 +79,10 @@ def replay(endpoints: Endpoints, folder: Path, pids: Sequence[int]) -> Outputs:
     if outcome["pid"] not in pids or outcome["inputs_sha256"] != kept:
         raise ProofError(f"process {outcome['pid']} attended to {outcome['inputs_sha256'][:12]}, not to {kept[:12]}")
     with np.load(file, allow_pickle=False) as held:
-        turns = {turn: {k.removesuffix(f"/{turn}"): held[k] for k in held if k.endswith(turn)} for turn in _TURNS}
+        turns = {
+            turn: {k.removesuffix(f"/{turn}"): held[k][:, :, :heads] for k in held if k.endswith(turn)}
+            for turn in _TURNS
+        }
     file.unlink()
     return Outputs(kept, str(outcome["attention"]), turns["first"], turns["again"])
 

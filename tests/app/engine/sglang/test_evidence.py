@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from app.engine.sglang.evidence import agree, chosen, ran
+from app.engine.sglang.evidence import agree, chosen, launched_heads, ran
 from app.engine.sglang.plugin.decode_ab_hooks import started_at
 from app.engine.sglang.witness import attending, read_testimonies
 from app.errors import ProofError
 from app.gate.triton_cache import CacheEntry
 from app.kernel.placed import PlacedKernel
 from app.kernel.variants import KernelConfig
+from kernels.geometry import Geometry
 from kernels.resources import Resources
 
 ENTRY = CacheEntry("KEY", 4, 2, 100, "ab", 90, 40, "cd", True)
@@ -81,6 +82,23 @@ def test_a_table_runs_all_that_it_holds_and_a_list_of_one_that_one() -> None:
 def test_a_living_process_is_believed(tmp_path: Path) -> None:
     write_down(tmp_path)
     assert attending(read_testimonies(tmp_path, os.getpid())).heads == 16
+
+
+@pytest.mark.parametrize(
+    ("kernel", "rank", "launched"),
+    [
+        ("_sparse_mla_decode_kernel", Geometry(64, 4), 16),
+        ("_sparse_mla_decode_kernel", Geometry(64, 1), 64),
+        ("_tiled_sparse_decode_kernel", Geometry(64, 4), 64),
+        (None, Geometry(64, 4), 64),
+    ],
+)
+def test_a_kernel_of_ours_is_launched_for_a_ranks_own_heads_alone(
+    tmp_path: Path, kernel: str | None, rank: Geometry, launched: int
+) -> None:
+    write_down(tmp_path, calls=[{"heads": 64}])
+    seen = attending(read_testimonies(tmp_path, os.getpid()))
+    assert launched_heads(replace(KERNEL, kernel=kernel), seen, rank) == launched
 
 
 def test_what_an_earlier_process_of_the_same_number_wrote_is_not(tmp_path: Path) -> None:
