@@ -36,7 +36,11 @@ METRICS = (
     "num_decode_transfer_queue_reqs",
     "num_prefill_prealloc_queue_reqs",
     "num_prefill_inflight_queue_reqs",
+    "num_transfer_failed_reqs_total",
 )
+# Histograms, of which sum and count are kept: what the KV of one request took from prefill to decode, by either side.
+TRANSFER = ("latency_ms", "total_mb", "bootstrap_ms", "alloc_ms")
+TRANSFER_METRICS = tuple(f"kv_transfer_{name}_{part}" for name in TRANSFER for part in ("sum", "count"))
 # The router's own (sglang-router 0.3.2); a status code becomes part of the name.
 ROUTER_METRICS = (
     "smg_http_requests_total",
@@ -45,7 +49,7 @@ ROUTER_METRICS = (
     "smg_worker_retries_total",
     "smg_worker_retries_exhausted_total",
 )
-_NAMES = "|".join([*(f"sglang:{name}" for name in METRICS), *ROUTER_METRICS])
+_NAMES = "|".join([*(f"sglang:{name}" for name in (*METRICS, *TRANSFER_METRICS)), *ROUTER_METRICS])
 _LINE = re.compile(rb"^(" + _NAMES.encode() + rb")(\{[^}\n]*\})?[ \t]+([-+0-9.eE]+|NaN)[ \t]*(?:\d+)?$", re.MULTILINE)
 _PART = re.compile(rb'[{,](?:mode|status_code)="(\w+)"')
 _SOURCE = re.compile(rb'[{,]cache_source="(\w+)"')
