@@ -65,6 +65,34 @@ def test_a_wrong_request_ends_with_one_line_and_its_code(arguments: tuple[str, .
     assert "Traceback" not in ended.stderr
 
 
+REFUSED = """
+import sys
+from app.program import main
+
+try:
+    main(sys.argv[1:])
+finally:
+    print(*sorted({"scipy", "pyarrow", "jinja2", "gevent"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--variants", "v9"),
+        ("--variants", "v1", "--blocks", "1"),
+        ("--variants", "v1", "--concurrency", "5000"),
+        ("--variants", "v1", "--calibration", "nowhere"),
+        ("--resume", "never-run"),
+        ("--import", "nowhere"),
+    ],
+)
+def test_what_compare_refuses_loads_no_statistics_and_no_charts(options: tuple[str, ...]) -> None:
+    command = [sys.executable, "-c", REFUSED, "compare", *options]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode in (2, 6), ended.stdout) == (True, "\n")
+
+
 def test_the_list_of_tasks_answers_quickly() -> None:
     def listed_s() -> float:
         began = time.perf_counter()

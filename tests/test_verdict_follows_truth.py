@@ -11,7 +11,7 @@ from app.campaign.compare import begin, write_plan
 from app.campaign.runtimes import Setup
 from app.engine.sim.engine import CALIBRATION
 from app.progress import Progress
-from loadtest.judge.power import MIN_BLOCKS
+from loadtest.judge.facts import MIN_BLOCKS
 from loadtest.judge.verdict import VariantVerdict
 from loadtest.plan import Lengths, WindowRules
 

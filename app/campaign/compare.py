@@ -7,21 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from app.campaign import blocks as campaigns
-from app.campaign.conformance import require_conformance
-from app.campaign.facts import campaign_facts
-from app.campaign.gated import keep_findings
-from app.campaign.outlook import advice, outlook, resumable
 from app.campaign.runs import RunFolder, new_run, open_run, point_latest
 from app.campaign.runtimes import Setup, make_ready, require_runnable
 from app.errors import InvalidCampaignError, UsageError
 from app.kernel.variants import Registry, Variant, load_variants, mismatch
+from app.lazily import lazily, load_now
 from app.progress import Progress, spoken
 from app.records import owned, read_json, write_json, write_text
-from loadtest.cells import write_cells
-from loadtest.importing.runs import Imported
-from loadtest.judge.verdict import Verdict, judge
 from loadtest.plan import Design, Lengths, Objectives, Plan, WindowRules
+
+# Statistics take seconds to load, and most of what is refused is refused before any are needed.
+with lazily("app", "loadtest"):
+    from app.campaign import blocks as campaigns
+    from app.campaign import conformance, facts, gated, outlook
+    from loadtest import cells as tables
+    from loadtest.importing import runs as imports
+    from loadtest.judge import verdict as verdicts
 
 # Wall seconds a start of the simulated decode service takes; a real one is measured by the campaign itself.
 START_S = 1.5
@@ -33,7 +34,7 @@ class Outcome:
     """A finished comparison."""
 
     folder: RunFolder
-    verdict: Verdict
+    verdict: verdicts.Verdict
 
 
 def write_plan(
@@ -81,7 +82,7 @@ def begin(
         new_run(folder.path.name)
         folder.keep_plan(plan)
         write_json(folder.path / "setup.json", asdict(setup))
-        with resumable(folder):
+        with outlook.resumable(folder):
             return _run(folder, setup, progress, pause)
 
 
@@ -90,7 +91,7 @@ def resume(name: str, progress: Progress, pause: Callable[[], bool] = lambda: Fa
     folder = open_run(name)
     if folder.imported:
         raise UsageError(f"{name} was imported and has nothing to resume; invoke report --id {name} judges it again")
-    with owned(folder.path), resumable(folder):
+    with owned(folder.path), outlook.resumable(folder):
         setup = setup_in(folder)
         require_runnable(setup, folder.plan(), load_variants())
         return _run(folder, setup, progress, pause)
@@ -101,7 +102,7 @@ def setup_in(folder: RunFolder) -> Setup:
     return Setup(**read_json(folder.path / "setup.json"))
 
 
-def judge_again(folder: RunFolder) -> Verdict:
+def judge_again(folder: RunFolder) -> verdicts.Verdict:
     """The verdict of a folder's finished blocks, whose cells are kept beside it; the same rows give the same bytes."""
     plan = folder.plan()
     cells = list(campaigns.finished_cells(folder, plan))
@@ -109,11 +110,11 @@ def judge_again(folder: RunFolder) -> Verdict:
         raise InvalidCampaignError(f"{folder.path} has no finished block yet; wait while one is measured, or resume it")
     # A campaign that was ended from outside has kept blocks since its cells were last written.
     if not folder.imported:
-        write_cells(folder.cells_file, cells)
-    return judge(plan, cells, campaign_facts(folder, plan))
+        tables.write_cells(folder.cells_file, cells)
+    return verdicts.judge(plan, cells, facts.campaign_facts(folder, plan))
 
 
-def keep_imported(folder: RunFolder, imported: Imported, variants: Mapping[str, Any]) -> Outcome:
+def keep_imported(folder: RunFolder, imported: imports.Imported, variants: Mapping[str, Any]) -> Outcome:
     """Keeps and judges cells that another load driver measured; the folder has no rows and no proof, and says so.
 
     variants: each variant's record as the manifest keeps it.
@@ -122,7 +123,7 @@ def keep_imported(folder: RunFolder, imported: Imported, variants: Mapping[str, 
     manifest = {"simulated": imported.facts.simulated, "imported": True, "drivers": list(imported.drivers)}
     manifest |= {"notes": list(imported.facts.notes), "variants": dict(variants)}
     folder.keep_manifest(manifest)
-    write_cells(folder.cells_file, imported.cells)
+    tables.write_cells(folder.cells_file, imported.cells)
     verdict = judge_again(folder)
     write_text(folder.verdict_file, verdict.text())
     point_latest(folder)
@@ -156,20 +157,22 @@ def _against(registry: Registry, variants: Sequence[str], control: str) -> dict[
 
 
 def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[], bool]) -> Outcome:
+    # It lasts hours, and its end must not meet sources that were changed under it.
+    load_now("app.campaign", "app.ledger.campaigns", "app.report", "loadtest")
     plan, registry = folder.plan(), load_variants()
     left = [b for b in range(plan.blocks) if campaigns.unsettled(folder.block_record(b)) is not None]
     if not left:
         progress.say("every block is measured; judging the rows again")
     else:
         whole_s = planned_s(plan, START_S if setup.engine == "sim" else REAL_START_S)
-        for line in outlook(folder, plan, len(left), whole_s):
+        for line in outlook.outlook(folder, plan, len(left), whole_s):
             progress.say(line)
         progress.step("the load client is played every shape of stream")
-        require_conformance(folder)
+        conformance.require_conformance(folder)
     kernels, stack = make_ready(setup, plan, registry, folder.path, progress.step)
-    keep_findings(folder, plan, registry, kernels, setup, progress.say)
+    gated.keep_findings(folder, plan, registry, kernels, setup, progress.say)
     records = {v: variant_record(registry.get(v)) for v in plan.variants}
-    hint = advice(folder, plan, setup)
+    hint = outlook.advice(folder, plan, setup)
     campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause, advice=hint))
     verdict = judge_again(folder)
     write_text(folder.verdict_file, verdict.text())

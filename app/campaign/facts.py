@@ -10,7 +10,7 @@ from app.campaign.runs import RunFolder
 from app.errors import InvalidCampaignError
 from app.records import read_json
 from loadtest.importing.runs import UNPROVEN
-from loadtest.judge.verdict import Facts, VariantFacts
+from loadtest.judge.facts import Facts, VariantFacts
 from loadtest.plan import Plan
 
 FORCED = "path forced"

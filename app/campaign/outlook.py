@@ -9,7 +9,7 @@ from app.campaign.runs import RunFolder, measured_now
 from app.campaign.runtimes import Setup
 from app.errors import UnwrittenError
 from app.progress import spoken
-from loadtest.judge.power import MIN_BLOCKS
+from loadtest.judge.facts import MIN_BLOCKS
 from loadtest.plan import Plan
 
 

@@ -10,23 +10,23 @@ from typing import Any
 from app import arguments
 from app.campaign import compare
 from app.campaign.imported import measured_pairs
-from app.campaign.kernel_share import check_shares
-from app.campaign.remeasured import measure_again
 from app.campaign.runs import RUNS, RunFolder, new_run, open_run
 from app.campaign.runtimes import Setup, setup_of
 from app.console import demo
 from app.kernel.variants import load_variants
-from app.ledger.campaigns import LEDGER, record_campaign
+from app.lazily import lazily
 from app.progress import Progress
 from app.records import write_text
-from app.report import write_reports
-from app.report.campaign_view import read_campaign
-from app.report.curves import throughput_curves
-from app.report.export import ledger_records, summary
-from app.report.terminal import print_campaign
-from loadtest.importing.runs import import_campaign, named_variants
-from loadtest.judge import calibration_report
 from loadtest.plan import Lengths, Plan, WindowRules
+
+# As in compare: what is refused needs no statistics and no charts.
+with lazily("app", "loadtest"):
+    from app import report as reports
+    from app.campaign import kernel_share, remeasured
+    from app.ledger import campaigns as ledger
+    from app.report import campaign_view, curves, export, terminal
+    from loadtest.importing import runs as imports
+    from loadtest.judge import calibration_report
 
 SCHEMA = 1
 
@@ -119,8 +119,8 @@ def judge_imported(folder: str, variants: str, delta: str, name: str) -> compare
     """
     registry = load_variants()
     asked = registry.with_controls(arguments.names(variants, "variants")) if variants else None
-    controls = asked or measured_pairs(registry, named_variants(Path(folder)))
-    found = import_campaign(Path(folder), controls, delta=arguments.number(delta, "delta"))
+    controls = asked or measured_pairs(registry, imports.named_variants(Path(folder)))
+    found = imports.import_campaign(Path(folder), controls, delta=arguments.number(delta, "delta"))
     run = new_run(name or None)
     outcome = compare.keep_imported(
         run, found, {v: compare.variant_record(registry.get(v)) for v in found.plan.variants}
@@ -138,14 +138,14 @@ def show_campaign(name: str, slope: str, amdahl: str, from_rows: bool, as_json: 
     """Judges a campaign's cells again, made anew from its rows if so asked, writes its reports anew and prints it."""
     folder = open_run(name)
     if from_rows:
-        measure_again(folder)
+        remeasured.measure_again(folder)
     write_text(folder.verdict_file, compare.judge_again(folder).text())
-    checks = check_shares(folder, Path(amdahl)) if amdahl else ()
+    checks = kernel_share.check_shares(folder, Path(amdahl)) if amdahl else ()
     question = arguments.numbers(slope, "slope") or None
     if as_json:
-        view = write_reports(folder.path, question).view
-        curves = [asdict(curve) for curve in throughput_curves(view, question)]
-        print(json.dumps(summary(view) | {"curves": curves, "kernel_shares": list(checks)}, indent=1))
+        view = reports.write_reports(folder.path, question).view
+        found = [asdict(curve) for curve in curves.throughput_curves(view, question)]
+        print(json.dumps(export.summary(view) | {"curves": found, "kernel_shares": list(checks)}, indent=1))
         return
     show_campaign_folder(folder, question)
     if checks:
@@ -155,11 +155,11 @@ def show_campaign(name: str, slope: str, amdahl: str, from_rows: bool, as_json: 
 def enter_ledger(name: str, as_json: bool) -> None:
     """Writes a campaign's ledger entry and prints it."""
     folder = open_run(name)
-    entry = record_campaign(folder.path)
+    entry = ledger.record_campaign(folder.path)
     if as_json:
-        view = read_campaign(folder.path)
-        record = {"schema": SCHEMA, "campaign": view.name, "simulated": view.simulated, "ledger": str(LEDGER)}
-        print(json.dumps(record | {"entry": entry, "variants": ledger_records(view)}, indent=1))
+        view = campaign_view.read_campaign(folder.path)
+        record = {"schema": SCHEMA, "campaign": view.name, "simulated": view.simulated, "ledger": str(ledger.LEDGER)}
+        print(json.dumps(record | {"entry": entry, "variants": export.ledger_records(view)}, indent=1))
         return
     print(entry)
 
@@ -173,14 +173,15 @@ def calibrate(campaigns: int) -> None:
 
 def show_campaign_folder(folder: RunFolder, slope: tuple[int, ...] | None = None) -> None:
     """Writes a judged campaign's reports and prints its outcome; slope: concurrencies to ask the slope between."""
-    reports = write_reports(folder.path, slope)
-    print_campaign(reports.view, question=slope)
-    print(f"report: {reports.html}")
+    written = reports.write_reports(folder.path, slope)
+    terminal.print_campaign(written.view, question=slope)
+    print(f"report: {written.html}")
 
 
 def _enter(folder: RunFolder) -> None:
     # Trying the lab is no experiment of the repository's: what was simulated stays with the runs until it is asked for.
-    record_campaign(folder.path, RUNS / LEDGER if compare.setup_in(folder).engine == "sim" else LEDGER)
+    simulated = compare.setup_in(folder).engine == "sim"
+    ledger.record_campaign(folder.path, RUNS / ledger.LEDGER if simulated else ledger.LEDGER)
 
 
 def _progress(plan: Plan, quiet: bool) -> Progress:

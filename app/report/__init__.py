@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.lazily import lazily
 from app.records import write_json, write_text
-from app.report.campaign_view import CampaignView, read_campaign
-from app.report.export import render_csv, summary
-from app.report.html import render_html
-from app.report.markdown import render_markdown
+
+# Whoever names a module of this package loads the package first, long before a report is drawn.
+with lazily("app"):
+    from app.report import campaign_view, export, html, markdown
 
 
 @dataclass(frozen=True, slots=True)
 class Reports:
     """The files that were written, and the view that they were drawn from."""
 
-    view: CampaignView
+    view: campaign_view.CampaignView
     html: Path
     markdown: Path
     summary: Path
@@ -29,10 +30,10 @@ def write_reports(folder: Path, question: Sequence[int] | None = None) -> Report
 
     question: concurrencies between which the slope of throughput is asked for, such as (60, 90).
     """
-    view = read_campaign(folder)
+    view = campaign_view.read_campaign(folder)
     files = Reports(view, *(folder / n for n in ("report.html", "report.md", "summary.json", "levels.csv")))
-    write_text(files.html, render_html(view, question))
-    write_text(files.markdown, render_markdown(view))
-    write_json(files.summary, summary(view))
-    write_text(files.levels, render_csv(view))
+    write_text(files.html, html.render_html(view, question))
+    write_text(files.markdown, markdown.render_markdown(view))
+    write_json(files.summary, export.summary(view))
+    write_text(files.levels, export.render_csv(view))
     return files

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from app.errors import RecordsError
+from loadtest.judge.facts import MIN_BLOCKS
 from loadtest.judge.interaction import Estimate
-from loadtest.judge.power import MIN_BLOCKS
 from loadtest.judge.verdict import check_verdict
 
 Range = tuple[float, float]

@@ -16,8 +16,7 @@ import numpy as np
 from app.errors import InvalidCampaignError, RecordsError, UsageError
 from loadtest.cells import Cell
 from loadtest.importing.foreign import ForeignRequest, ForeignRun, read_runs, seconds_in_flight
-from loadtest.judge.power import MIN_BLOCKS
-from loadtest.judge.verdict import Facts, VariantFacts
+from loadtest.judge.facts import MIN_BLOCKS, Facts, VariantFacts
 from loadtest.plan import Design, Lengths, Plan
 
 TABLE = "import.csv"

@@ -10,6 +10,7 @@ import numpy as np
 from loadtest.judge import power
 from loadtest.judge.calibrate import ALPHA, BATCH, LEVELS
 from loadtest.judge.contrast import block_differences
+from loadtest.judge.facts import MIN_BLOCKS
 from loadtest.judge.forecast import Pilot
 from loadtest.judge.modes import find_modes
 from loadtest.judge.stats import Floats, fit_effect, holm, two_sided
@@ -70,7 +71,7 @@ def _pilot_sds(noise: Noise, blocks: int, campaigns: int, rng: np.random.Generat
 
 def _planned_blocks(sd: Floats, effect: float, df: int) -> Floats:
     planned_sd = sd * Pilot("mirrored", {LEVELS[LAST]: 1.0}, df, "pilot").planned_sd(LEVELS[LAST])
-    choices = np.arange(power.MIN_BLOCKS, MOST_BLOCKS + 1)
+    choices = np.arange(MIN_BLOCKS, MOST_BLOCKS + 1)
     needed = [power.detectable_effect(1.0, int(n), 1, ALPHA, len(LEVELS)) for n in choices]
     enough = planned_sd[:, None] * np.array(needed) <= abs(np.log1p(effect))
     return np.asarray(np.where(enough.any(axis=1), choices[enough.argmax(axis=1)], MOST_BLOCKS))

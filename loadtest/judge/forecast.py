@@ -14,6 +14,7 @@ from app.errors import UsageError
 from loadtest.cells import Cell
 from loadtest.judge import power
 from loadtest.judge.contrast import CellTable
+from loadtest.judge.facts import MIN_BLOCKS
 from loadtest.judge.stats import fit_effect
 from loadtest.plan import Design, Plan
 
@@ -159,9 +160,9 @@ def seen_in(pilot: Pilot, pace: Pace, hours: float, variants: int = 2, target: f
     """What can be found in the hours one has; UsageError when they do not suffice for a verdict."""
     each = pace.hours(variants, len(pilot.sd), pilot.design, 1)
     blocks = int(hours / each)
-    if blocks < power.MIN_BLOCKS:
+    if blocks < MIN_BLOCKS:
         raise UsageError(
-            f"{hours:g} h hold {blocks} blocks of {each:.2g} h; a verdict needs {power.MIN_BLOCKS}: "
+            f"{hours:g} h hold {blocks} blocks of {each:.2g} h; a verdict needs {MIN_BLOCKS}: "
             "take fewer concurrencies, the single design or shorter windows"
         )
     return seen(pilot, pace, blocks, variants, target)

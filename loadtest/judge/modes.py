@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from loadtest.judge.power import MIN_BLOCKS
+from loadtest.judge.facts import MIN_BLOCKS
 from loadtest.judge.stats import Floats
 
 # Limits on the separation by number of starts (both arms), from one-mode Gaussian campaigns of six levels.

@@ -9,8 +9,9 @@ from functools import lru_cache
 import numpy as np
 from scipy import stats
 
+from loadtest.judge.facts import MIN_BLOCKS
+
 POWER = 0.9
-MIN_BLOCKS = 4
 MAX_BLOCKS = 400
 
 

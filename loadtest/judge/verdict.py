@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -16,45 +16,15 @@ from loadtest.cells import Cell
 from loadtest.judge import calibration
 from loadtest.judge.contrast import CellTable, Contrast
 from loadtest.judge.coverage import short_windows
+from loadtest.judge.facts import MIN_BLOCKS, Facts, VariantFacts
 from loadtest.judge.interaction import Estimate, Interaction, interaction, overall
 from loadtest.judge.levels import Level, Secondary, judge_levels, secondary, unjudged_levels
-from loadtest.judge.power import MIN_BLOCKS
 from loadtest.plan import Plan
 
 SCHEMA = 1
 SCHEMA_FILE = Path(__file__).parent / "schema" / "verdict.schema.json"
 DIGITS = 6
 Decision = Literal["accept", "reject", "undecided", "invalid", "same-code"]
-
-
-@dataclass(frozen=True, slots=True)
-class VariantFacts:
-    """What gate and proof say of a variant; stamps are printed beside its decision."""
-
-    autotune_drawn: bool = False
-    same_code: bool = False
-    proof_ok: bool = True
-    stamps: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the verdict must know beside cells; a variant without facts counts as proven, drawn from one config.
-
-    campaign: the run's name. time_scale: simulated seconds per wall second. notes are printed with the verdict,
-    warnings at its top.
-    """
-
-    campaign: str
-    simulated: bool
-    variants: Mapping[str, VariantFacts] = field(default_factory=dict)
-    time_scale: float = 1.0
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    def of(self, variant: str) -> VariantFacts:
-        """The facts of one variant."""
-        return self.variants.get(variant, VariantFacts())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.lazily import lazily
+from app.lazily import lazily, load_now
 
 
 @pytest.fixture
@@ -51,3 +51,32 @@ def test_a_module_is_found_in_its_package_as_after_an_import(package: str) -> No
     with lazily(package):
         module = importlib.import_module("roomy.inner")
     assert sys.modules["roomy"].inner is module
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [(("roomy",), ["roomy/inner.py"]), (("roomy.inner",), ["roomy/inner.py"]), (("room",), [])]
+)
+def test_what_waits_can_be_loaded_before_its_first_use(
+    package: str, names: tuple[str, ...], expected: list[str]
+) -> None:
+    with lazily(package):
+        importlib.import_module("roomy.inner")
+    load_now(*names)
+    assert loaded() == expected
+
+
+def test_loading_now_also_loads_what_the_loaded_imports_lazily(package: str, tmp_path: Path) -> None:
+    lazy = "from app.lazily import lazily\nwith lazily('roomy'):\n    from roomy import inner\n"
+    (tmp_path / "roomy" / "outer.py").write_text(lazy)
+    with lazily(package):
+        importlib.import_module("roomy.outer")
+    assert loaded() == []
+    load_now(package)
+    assert loaded() == ["roomy/inner.py"]
+
+
+def test_several_packages_are_loaded_lazily_at_once(package: str) -> None:
+    with lazily(package, "other"):
+        importlib.import_module("roomy.inner")
+        importlib.import_module("other.inner")
+    assert loaded() == []

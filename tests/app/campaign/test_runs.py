@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from app.campaign import compare
+from app.campaign import compare, conformance
 from app.campaign.blocks import finished_cells
 from app.campaign.compare import begin, judge_again
 from app.campaign.runs import RunFolder, measured_now, new_run, open_run, point_latest
 from app.campaign.runtimes import Setup
+from app.environment import ROOT
 from app.errors import InvalidCampaignError, RecordsError, UnwrittenError, UsageError
 from app.progress import Progress
 from app.records import owned, read_json, write_json
@@ -130,7 +134,7 @@ def test_a_campaign_in_use_is_not_resumed_and_its_client_not_checked(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     new_run("a").keep_plan(PLAN)
-    monkeypatch.setattr(compare, "require_conformance", lambda _: pytest.fail("checked before the lock was held"))
+    monkeypatch.setattr(conformance, "require_conformance", lambda _: pytest.fail("checked before the lock was held"))
     with owned(Path("runs/a")), pytest.raises(UsageError, match="in use by another lab"):
         compare.resume("a", Progress(1, quiet=True))
 
@@ -143,7 +147,7 @@ def test_a_campaign_cut_short_by_hand_or_for_want_of_room_says_how_it_goes_on(
         raise end
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(compare, "require_conformance", ended)
+    monkeypatch.setattr(conformance, "require_conformance", ended)
     with pytest.raises(type(end), match=r"go on with `\./lab compare --resume a`"):
         begin(PLAN, Setup(demo=True), "a", Progress(1, quiet=True))
     assert compare.setup_in(open_run("a")).demo
@@ -155,3 +159,25 @@ def test_a_path_that_is_none_of_the_folders_is_no_campaigns_name(tmp_path: Path,
     new_run("known", tmp_path).keep_plan(PLAN)
     with pytest.raises(UsageError, match="campaign id"):
         open_run(name, tmp_path)
+
+
+MEASURING = """
+import sys
+from app.campaign import conformance
+from app.program import main
+
+def measured(_):
+    late = [n for n, m in sys.modules.items() if type(m).__name__ == "_LazyModule"]
+    print(*(n for n in late if n.startswith(("app.campaign", "app.ledger.c", "app.report", "loadtest"))), flush=True)
+    sys.exit(0)
+
+conformance.require_conformance = measured
+main(sys.argv[1:])
+"""
+
+
+def test_what_judges_and_reports_is_loaded_before_hours_of_measuring_begin(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", MEASURING, "--search-root", str(ROOT), "compare", "--variants", "v1", "--quiet"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, ""), ended.stderr

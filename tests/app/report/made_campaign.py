@@ -13,7 +13,8 @@ from app.campaign.runs import RunFolder
 from app.records import write_json
 from loadtest.cells import Cell, write_cells
 from loadtest.client.rows import Row, write_load, write_rows
-from loadtest.judge.verdict import Facts, VariantFacts, judge
+from loadtest.judge.facts import Facts, VariantFacts
+from loadtest.judge.verdict import judge
 from loadtest.judge.virtual import Noise, simulate
 from loadtest.plan import Lengths, Plan, Start, WindowRules
 

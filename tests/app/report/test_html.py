@@ -11,7 +11,7 @@ import pytest
 from app.records import read_json, write_json
 from app.report.campaign_view import CampaignView, read_campaign
 from app.report.html import render_html
-from loadtest.judge.verdict import VariantFacts
+from loadtest.judge.facts import VariantFacts
 from tests.app.report.made_campaign import EFFECTS, RECORDS, draw_cells, make_campaign, make_plan
 
 VOID = {"meta", "link", "br", "img", "hr"}

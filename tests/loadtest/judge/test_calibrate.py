@@ -12,10 +12,11 @@ from loadtest.judge import calibrate, calibration, calibration_report
 from loadtest.judge.calibrate import NOISES, broken_promises, measure
 from loadtest.judge.calibrate_power import PlannedPower, broken_plans, calibrate_power
 from loadtest.judge.calibration_report import BEGIN, END, Calibration, write
+from loadtest.judge.facts import Facts
 from loadtest.judge.modes import find_modes
 from loadtest.judge.rules import decide
 from loadtest.judge.stats import analyse
-from loadtest.judge.verdict import Facts, judge
+from loadtest.judge.verdict import judge
 from loadtest.judge.virtual import simulate
 from loadtest.plan import Plan
 

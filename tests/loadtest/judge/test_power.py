@@ -8,8 +8,9 @@ import pytest
 
 from app.errors import UsageError
 from loadtest.judge import power
+from loadtest.judge.facts import Facts
 from loadtest.judge.forecast import Pace, Pilot, forecast, seen, seen_in
-from loadtest.judge.verdict import Facts, judge
+from loadtest.judge.verdict import judge
 from loadtest.judge.virtual import Noise, simulate
 from loadtest.plan import Plan
 

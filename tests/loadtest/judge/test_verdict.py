@@ -13,7 +13,8 @@ import pytest
 
 from app.errors import InvalidCampaignError
 from loadtest.cells import Cell
-from loadtest.judge.verdict import Facts, VariantFacts, Verdict, check_verdict, judge, schema
+from loadtest.judge.facts import Facts, VariantFacts
+from loadtest.judge.verdict import Verdict, check_verdict, judge, schema
 from loadtest.judge.virtual import Noise, simulate
 from loadtest.plan import Design, Plan
 
