@@ -91,7 +91,11 @@ class Transfer:
 
     def seconds(self, tokens: int) -> float:
         """Seconds to move the KV of so many tokens."""
-        return self.fixed_ms / 1e3 + tokens * self.kb_per_token * 1e3 / (self.gb_per_s * 1e9)
+        return self.fixed_ms / 1e3 + self.size_bytes(tokens) / (self.gb_per_s * 1e9)
+
+    def size_bytes(self, tokens: int) -> float:
+        """Bytes of the KV of so many tokens."""
+        return tokens * self.kb_per_token * 1e3
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ class PrefillEngine(Engine):
             self.parts.clock.at(self.parts.clock.now_s() + wait_s, lambda _: self._overdue(room, job))
 
     def _start(self, job: Job) -> None:
+        job.queued_s = self.parts.clock.now_s()
         self.prefill.waiting.append(job)
         self._loop.wake()
 
@@ -94,11 +95,17 @@ class PrefillEngine(Engine):
             return
         room = _bootstrap(answer.generation).room
         self._peers.pop(room).delivered(room, job.cached_tokens)
+        self._observe(job)
         self._jobs.pop(room)
         self.prefill.drop(job)
         self.kv.remember(job.prompt)
         self._produce(job, when_s)
         self._close(job)
+
+    def _observe(self, job: Job) -> None:
+        transfer, tokens = self.parts.calibration.transfer, len(job.prompt)
+        self.counters.transfers.moved(transfer.seconds(tokens), transfer.size_bytes(tokens))
+        self.counters.transfers.waited(job.queued_s - job.entered_s, 0.0)
 
     def _fail(self, room: int, reason: str) -> None:
         self._peers.pop(room, None)
@@ -186,6 +193,8 @@ class DecodeEngine(Engine):
 
     def _fetch(self, job: Job) -> None:
         answer = self._fetching[job] = self.answers[job]
+        # No handshake is simulated: all of the wait is for memory, or for a place in the batch.
+        self.counters.transfers.waited(0.0, self.parts.clock.now_s() - job.entered_s)
         self._receiver.fetch(_bootstrap(answer.generation), lambda arrival: self._arrived(job, arrival))
         wait_s = self.parts.calibration.transfer.waiting_timeout_s
         self.parts.clock.at(self.parts.clock.now_s() + wait_s, lambda _: self._overdue(job))

@@ -32,29 +32,60 @@ BETWEEN_TOKENS_BOUNDS_S = (
     *(0.002, 0.004, 0.006, 0.008, 0.010, 0.015, 0.020, 0.025, 0.030, 0.035, 0.040, 0.060),
     *(0.080, 0.100, 0.200, 0.400, 0.600, 0.800, 1.0, 2.0, 4.0, 6.0, 8.0),
 )
+WAIT_BOUNDS_MS = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 2500.0)
+LATENCY_BOUNDS_MS = (*WAIT_BOUNDS_MS, 5000.0)
+SIZE_BOUNDS_MB = (1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 5000.0, 10000.0)
+SPEED_BOUNDS_GB_S = (0.1, 0.5, 1.0, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0, 400.0)
 
 
 class Histogram:
-    """How often a duration in engine seconds fell under each bound."""
+    """How often a value fell under each bound; durations are of engine time."""
 
-    def __init__(self, bounds_s: Sequence[float]) -> None:
-        self._bounds_s = bounds_s
-        self._counts = [0] * (len(bounds_s) + 1)
-        self._sum_s = 0.0
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
 
-    def observe(self, duration_s: float, times: int = 1) -> None:
-        """Counts one duration, `times` times."""
-        self._counts[bisect_left(self._bounds_s, duration_s)] += times
-        self._sum_s += duration_s * times
+    def observe(self, value: float, times: int = 1) -> None:
+        """Counts one value, `times` times."""
+        self._counts[bisect_left(self._bounds, value)] += times
+        self._sum += value * times
 
     def series(self, name: str, labels: str) -> Iterator[str]:
         """Prometheus' lines: cumulative buckets, sum and count."""
         total = 0
-        for bound, count in zip((*map(str, self._bounds_s), "+Inf"), self._counts, strict=True):
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
             total += count
             yield f'{name}_bucket{{{labels},le="{bound}"}} {total}'
-        yield f"{name}_sum{{{labels}}} {self._sum_s:.12g}"
+        yield f"{name}_sum{{{labels}}} {self._sum:.12g}"
         yield f"{name}_count{{{labels}}} {total}"
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """What moving the KV from prefill to decode took, by request, in SGLang's units: a MB is 2**20 bytes, a GB 1024 MB.
+
+    Prefill observes all five when decode has the KV, decode the two waits when it asks for the KV.
+    """
+
+    latency_ms: Histogram = field(default_factory=lambda: Histogram(LATENCY_BOUNDS_MS))
+    total_mb: Histogram = field(default_factory=lambda: Histogram(SIZE_BOUNDS_MB))
+    speed_gb_s: Histogram = field(default_factory=lambda: Histogram(SPEED_BOUNDS_GB_S))
+    bootstrap_ms: Histogram = field(default_factory=lambda: Histogram(WAIT_BOUNDS_MS))
+    alloc_ms: Histogram = field(default_factory=lambda: Histogram(WAIT_BOUNDS_MS))
+
+    def moved(self, latency_s: float, total_bytes: float) -> None:
+        """A request's KV has arrived; one that took no time is not observed, as in SGLang."""
+        if latency_s > 0:
+            total_mb = total_bytes / 2**20
+            self.latency_ms.observe(latency_s * 1e3)
+            self.total_mb.observe(total_mb)
+            self.speed_gb_s.observe(total_mb / 1024 / latency_s)
+
+    def waited(self, bootstrap_s: float, alloc_s: float) -> None:
+        """A request waited so long for the other side, then for memory."""
+        self.bootstrap_ms.observe(bootstrap_s * 1e3)
+        self.alloc_ms.observe(alloc_s * 1e3)
 
 
 @dataclass(slots=True)
@@ -75,6 +106,7 @@ class Counters:
     transfer_failed: int = 0
     first_token: Histogram = field(default_factory=lambda: Histogram(FIRST_TOKEN_BOUNDS_S))
     between_tokens: Histogram = field(default_factory=lambda: Histogram(BETWEEN_TOKENS_BOUNDS_S))
+    transfers: Transfers = field(default_factory=Transfers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +142,8 @@ def exposition(role: str, model: str, counters: Counters, gauges: Gauges, extra:
     for name, series in _counter_values(counters, base, ranked).items():
         lines.append(f"# TYPE sglang:{name} counter")
         lines += [f"sglang:{name}{{{labels}}} {total}" for labels, total in series]
-    for name, histogram, labels in _histograms(counters, base):
+    histograms = (*_histograms(counters, base), *_transfers(role, counters.transfers, ranked))
+    for name, histogram, labels in histograms:
         lines += [f"# TYPE sglang:{name} histogram", *histogram.series(f"sglang:{name}", labels)]
     for name, value in extra.items():
         kind = "counter" if name.endswith("_total") else "gauge"
@@ -142,6 +175,16 @@ def _gauge_values(g: Gauges) -> dict[str, float]:
 def _histograms(c: Counters, base: str) -> Iterator[tuple[str, Histogram, str]]:
     yield "time_to_first_token_seconds", c.first_token, f'{base},is_streaming="true"'
     yield "inter_token_latency_seconds", c.between_tokens, base
+
+
+def _transfers(role: str, t: Transfers, ranked: str) -> Iterator[tuple[str, Histogram, str]]:
+    if role == "prefill":
+        yield "kv_transfer_latency_ms", t.latency_ms, ranked
+        yield "kv_transfer_total_mb", t.total_mb, ranked
+        yield "kv_transfer_speed_gb_s", t.speed_gb_s, ranked
+    if role != "single":
+        yield "kv_transfer_bootstrap_ms", t.bootstrap_ms, ranked
+        yield "kv_transfer_alloc_ms", t.alloc_ms, ranked
 
 
 def _counter_values(c: Counters, base: str, ranked: str) -> dict[str, list[tuple[str, int]]]:

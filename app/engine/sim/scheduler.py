@@ -28,7 +28,8 @@ class Sink(Protocol):
 class Job:
     """One request in the engine. target: tokens it will produce, each told to the sink.
 
-    entered_s: engine time it came. pages: held for itself; shared_pages: found in the prefix cache.
+    entered_s: engine time it came; queued_s: engine time decode had room for it, as prefill learns.
+    pages: held for itself; shared_pages: found in the prefix cache.
     uncomputed: prompt tokens still to prefill.
     """
 
@@ -37,6 +38,7 @@ class Job:
     sink: Sink
     finish: str = "length"
     entered_s: float = 0.0
+    queued_s: float = 0.0
     produced: int = 0
     cached_tokens: int = 0
     uncomputed: int = -1

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from app.engine.sim.options import CALIBRATION
+from loadtest.measure.server import read_metrics
 from tests.app.engine.pd import Stack, role_command, stack
 from tests.app.engine.running import Running, events, free_ports, running, write_kernel
 
@@ -58,6 +59,29 @@ def test_first_token_waits_for_prefill_and_transfer(pd: Stack) -> None:
     (record,) = pd.decode.get("/truth?rid=wait")["records"]
     waited_s = (record["planned_ns"][0] - record["received_ns"]) / 1e9 * SCALE
     assert waited_s >= 0.015 + 4000 / 20000 + 0.005 + 4000 * 40e3 / 10e9
+
+
+def test_a_transfer_is_observed_by_both_roles_as_the_calibration_has_it(pd: Stack) -> None:
+    def told(role: Running) -> dict[str, float]:
+        return {name: value for name, value in read_metrics(role.text("/metrics").encode()).items() if "_trans" in name}
+
+    before = told(pd.prefill), told(pd.decode)
+    body = {**STREAM, "prompt": prompt("t", 4000), **room(pd.ports, 950)}
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(pd.prefill.post, "/v1/completions", body)
+        while not pd.prefill.metric("sglang:num_prefill_bootstrap_queue_reqs"):
+            time.sleep(0.01)
+        time.sleep(0.1)
+        pd.decode.post("/v1/completions", body)
+    moved, waited = (
+        {name: value - was[name] for name, value in told(role).items()}
+        for role, was in zip((pd.prefill, pd.decode), before, strict=True)
+    )
+    assert moved["kv_transfer_latency_ms_sum"] == pytest.approx(5 + 4000 * 40e3 / 10e9 * 1e3)
+    assert moved["kv_transfer_total_mb_sum"] == pytest.approx(4000 * 40e3 / 2**20)
+    assert moved["kv_transfer_bootstrap_ms_sum"] >= 100 * SCALE
+    assert moved["kv_transfer_latency_ms_count"] == moved["kv_transfer_bootstrap_ms_count"] == 1
+    assert (waited["kv_transfer_bootstrap_ms_sum"], waited["kv_transfer_alloc_ms_count"]) == (0, 1)
 
 
 def test_cached_tokens_travel_from_prefill_to_decode(pd: Stack) -> None:
