@@ -19,6 +19,7 @@ from app.report import (
     figures_load,
     kernel_alone,
     provenance,
+    transfer,
     wording,
 )
 from app.report.campaign_view import CampaignView
@@ -102,6 +103,7 @@ def _beside_figures(view: CampaignView) -> dict[str, Any]:
     read, of = beside.read_beside(view), figures_load.styles(view.variants)
     return {
         "readings": beside.readings_grid(read),
+        "transfers": transfer.transfer_grid(transfer.read_transfers(view)),
         "batches": figures_beside.charts(read, beside.RUNNING, of),
         "clocks": figures_beside.charts(read, beside.SM_CLOCK, of),
     }

@@ -73,6 +73,19 @@ def test_metrics_are_summed_over_labels_and_split_by_mode_and_status() -> None:
     }
 
 
+def test_of_a_transfers_histograms_sum_and_count_are_kept_over_all_ranks() -> None:
+    rank = 'engine_type="prefill",model_name="m",tp_rank="{}"'
+    page = "# TYPE sglang:kv_transfer_total_mb histogram\n"
+    for tp, megabytes, count in ((0, 1536.5, 3.0), (4, 512.0, 1.0)):
+        labels = rank.format(tp)
+        page += f'sglang:kv_transfer_total_mb_bucket{{{labels},le="500.0"}} {count}\n'
+        page += f"sglang:kv_transfer_total_mb_count{{{labels}}} {count}\n"
+        page += f"sglang:kv_transfer_total_mb_sum{{{labels}}} {megabytes}\n"
+        page += f"sglang:kv_transfer_total_mb_created{{{labels}}} 1.76e+09\n"
+    page += f"sglang:kv_transfer_speed_gb_s_sum{{{rank.format(0)}}} 9.0\n"
+    assert read_metrics(page.encode()) == {"kv_transfer_total_mb_sum": 2048.5, "kv_transfer_total_mb_count": 4}
+
+
 def test_sample_is_read_and_survives_its_json(server: Server) -> None:
     sample = server.sample()
     assert (sample.role, sample.error, sample.values["num_running_reqs"]) == ("decode", "", 7)
