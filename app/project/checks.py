@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from app.environment import ROOT, ensure
 
@@ -28,6 +30,25 @@ COMPUTING = (
 )
 # These wait, for a daemon or a browser, and hold nothing against a time that other work would change.
 WAITING = ("tests/browser", "tests/docker")
+# These hold what they see against a clock, or measure in real time.
+TIMED = (
+    "tests/app/bench_client",
+    "tests/app/campaign/test_load.py",
+    "tests/app/chaos",
+    "tests/app/console/test_completion.py",
+    "tests/app/engine/test_sim_mock.py",
+    "tests/app/engine/test_sim_pd.py",
+    "tests/app/engine/test_sim_precision.py",
+    "tests/app/engine/test_sim_server.py",
+    "tests/app/report/test_large_campaign.py",
+    "tests/app/test_key.py",
+    "tests/loadtest/client",
+    "tests/loadtest/test_locustfile.py",
+    "tests/test_quick_answer.py",
+    "tests/test_verdict_follows_truth.py",
+)
+# The daemon's work comes first, and last what is all work.
+OTHERS_NICE, COMPUTING_NICE = 10, 19
 
 
 def run_checks(select: str = "") -> int:
@@ -39,28 +60,33 @@ def run_checks(select: str = "") -> int:
 
 
 def run_tests() -> int:
-    """All tests, in three parts: those that compute beside those that wait, then the others with nothing beside them.
+    """All tests, in four parts: the timed last and alone, the others before them, side by side.
 
     Returns an exit code; a part that failed is named once more at the end.
     """
-    waiting, computing = _beside()
-    others = _pytest("tests", *(f"--ignore={place}" for place in (*COMPUTING, *WAITING)))
-    codes = {" ".join(WAITING): waiting, " ".join(COMPUTING): computing, "the other tests": others}
+    ignored = [f"--ignore={place}" for place in (*COMPUTING, *WAITING, *TIMED)]
+    with ExitStack() as running:
+        computing = running.enter_context(_beside(COMPUTING_NICE, *COMPUTING))
+        others = running.enter_context(_beside(OTHERS_NICE, "tests", *ignored))
+        waiting = _pytest(*WAITING)
+    codes = {" ".join(WAITING): waiting, " ".join(COMPUTING): computing.returncode}
+    codes |= {"the other tests": others.returncode, "the timed tests": _pytest(*TIMED)}
     for name in (name for name, code in codes.items() if code):
         print(f"failed: {name}; see above", file=sys.stderr)
-    return waiting or computing or others
+    return next((code for code in codes.values() if code), 0)
 
 
-def _beside() -> tuple[int, int]:
+@contextmanager
+def _beside(niceness: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Pytest beside the body of the block, which it outlives; what it says is shown when it has ended."""
     with tempfile.TemporaryFile() as said:
-        # One of the two writes the record of what failed last; at a terminal the slow part's is worth more.
-        command = ["nice", "-n", "19", *PYTEST, "-p", "no:cacheprovider", *COMPUTING]
-        with subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT) as computing:
-            waiting = _pytest(*WAITING)
+        # One alone writes the record of what failed last; at a terminal the slow part's is worth more.
+        command = ["nice", "-n", str(niceness), *PYTEST, "-p", "no:cacheprovider", *arguments]
+        with subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT) as running:
+            yield running
         said.seek(0)
         shutil.copyfileobj(said, sys.stdout.buffer)
         sys.stdout.flush()
-    return waiting, computing.returncode
 
 
 def _pytest(*arguments: str) -> int:

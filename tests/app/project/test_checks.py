@@ -23,23 +23,35 @@ def parts(monkeypatch: pytest.MonkeyPatch, failing: str = "none") -> int:
     return checks.run_tests()
 
 
-@pytest.mark.parametrize("place", [*checks.COMPUTING, *checks.WAITING])
 def test_each_place_of_tests_is_there_in_one_part_and_left_out_of_the_rest(
-    place: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert (ROOT / place).exists()
     assert parts(monkeypatch) == 0
     begun = [line.split() for line in capfd.readouterr().out.splitlines() if line.startswith("begun")]
-    assert [place in line for line in begun].count(True) == 1
     (rest,) = [line for line in begun if "tests" in line]
-    assert f"--ignore={place}" in rest
+    for place in (*checks.COMPUTING, *checks.WAITING, *checks.TIMED):
+        assert (ROOT / place).exists(), place
+        assert [place in line for line in begun].count(True) == 1, place
+        assert f"--ignore={place}" in rest, place
 
 
-@pytest.mark.parametrize(("failing", "named"), [("tests/docker", "docker"), ("tests/fuzz", "fuzz"), ("tests", "other")])
+def test_nothing_runs_beside_the_timed_tests(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert parts(monkeypatch) == 0
+    *before, begun, ended = capfd.readouterr().out.splitlines()
+    assert (begun, ended) == (f"begun {' '.join(checks.TIMED)}", f"ended {' '.join(checks.TIMED)}")
+    assert len(before) == 6
+
+
+@pytest.mark.parametrize(
+    ("failing", "named"),
+    [("tests/docker", "docker"), ("tests/fuzz", "fuzz"), ("tests", "other"), ("tests/app/chaos", "timed")],
+)
 def test_one_part_that_fails_fails_the_command_and_is_named_after_all_output(
     failing: str, named: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert parts(monkeypatch, failing) == 1
     said = capfd.readouterr()
-    assert said.out.count("begun") == said.out.count("ended") == 3
+    assert said.out.count("begun") == said.out.count("ended") == 4
     assert named in said.err
