@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -116,7 +117,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Watch, str
     environment = {**os.environ, KEY_FILE: str(secrets / "sglang.yaml"), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "compare", *OPTIONS.split(), "--id", "keyed"]
     with subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        # A shell that works without a terminal lets its background jobs, and all below them, ignore it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as process:
         watch = Watch(psutil.Process(process.pid))
         # Two starts show all that a campaign's processes are given, and a lab that is interrupted has more to print.
