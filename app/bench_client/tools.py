@@ -60,7 +60,8 @@ class Tool:
         done = self.home / "installed"
         if done.exists():
             return
-        _run([sys.executable, "-m", "venv", str(self.home)], self.name)
+        bare = () if self.packages else ("--without-pip",)
+        _run([sys.executable, "-m", "venv", *bare, str(self.home)], self.name)
         for step in self.packages:
             _run([str(self.home / "bin" / "pip"), "install", "--quiet", *step], self.name)
         self.prepare(self.home)

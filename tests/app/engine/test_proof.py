@@ -45,7 +45,7 @@ def test_a_canary_that_moves_decodes_counter_passes(stack: FakeStack) -> None:
 def test_a_canary_answered_without_decode_is_refused(stack: FakeStack) -> None:
     stack.silent = True
     with pytest.raises(NotReadyError, match="did not move"):
-        send_canary(stack.endpoints)
+        send_canary(stack.endpoints, counter_s=0.3)
 
 
 def test_a_canary_answered_by_another_model_is_refused(stack: FakeStack) -> None:
