@@ -689,7 +689,7 @@ def own_heads(launched: int) -> int:
     has no smaller form, and drops what comes out for them (models/deepseek_v4.py of 0.5.17 and 0.5.23). All are the
     rank's own without SGLang.
     """
-    context = sys.modules.get("sglang.srt.runtime_context")
+    context: Any = sys.modules.get("sglang.srt.runtime_context")
     ranks = context.get_parallel().attn_tp_size if context else 1
     if ranks == 1:
         return launched
