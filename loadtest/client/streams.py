@@ -33,7 +33,7 @@ class StreamClient:
     """
 
     def __init__(self, url: str, stall_s: float = 120.0) -> None:
-        self.host, self.port = _address(url)
+        self.host, self.port = address(url)
         self._stall_ns = int(stall_s * 1e9)
         self._loop = uvloop.new_event_loop()
         self._idle: dict[int, Connection] = {}
@@ -170,7 +170,7 @@ class StreamClient:
 
 def http_request(url: str, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
     """The bytes of one POST: no compression, no proxy, connection kept."""
-    host, port = _address(url)
+    host, port = address(url)
     more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
@@ -179,7 +179,8 @@ def http_request(url: str, path: str, body: bytes, headers: Mapping[str, str] | 
     return head.encode() + body
 
 
-def _address(url: str) -> tuple[str, int]:
+def address(url: str) -> tuple[str, int]:
+    """Host and port of http://host:port; UsageError for any other form."""
     parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname:
         raise UsageError(f"host {url!r}; the driver needs http://host:port")

@@ -7,8 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gevent
+
 from app.errors import UsageError
 from loadtest.drive.driver import AS_DEPLOYED
+from loadtest.drive.reach import await_servers
 from loadtest.order import StartOrder, Workload
 from loadtest.plan import Lengths, Plan, WindowRules
 
@@ -58,6 +61,12 @@ def add_options(parser: Any) -> None:
     add(
         "--decode-ab-turns", type=int, default=1, help="requests of one conversation, each with the last as its opening"
     )
+    add(
+        "--decode-ab-wait",
+        type=float,
+        default=5.0,
+        help="seconds to wait for servers that do not answer yet, or with faults alone; not with an order",
+    )
     add("--decode-ab-out", default="runs/locust", help="folder for records of runs without an order")
 
 
@@ -72,10 +81,21 @@ def variants(folder: Path = VARIANTS) -> list[str]:
 
 
 def order_from(environment: Any) -> StartOrder:
-    """The order file, or an order made of the options; UsageError says which option cannot be."""
+    """The order file, or an order made of the options, whose servers answer.
+
+    UsageError says which option cannot be, NotReadyError which server gives no answer. Whoever writes an order watches
+    its servers.
+    """
     options = environment.parsed_options
     if options.decode_ab_order:
         return StartOrder.read(Path(options.decode_ab_order))
+    order = _order_of(environment)
+    await_servers(order, float(options.decode_ab_wait), gevent.sleep)
+    return order
+
+
+def _order_of(environment: Any) -> StartOrder:
+    options = environment.parsed_options
     if not environment.host:
         raise UsageError("no host; give --host http://router:port or fill in the form's Host field")
     dataset = Path(options.decode_ab_dataset) if options.decode_ab_dataset else None

@@ -20,6 +20,7 @@ from loadtest.drive.distributed import Carriers, Worker
 from loadtest.drive.driver import Driver
 from loadtest.drive.feed import feed_locust, look_at
 from loadtest.drive.live import Live
+from loadtest.drive.reach import Patience
 from loadtest.order import StartOrder
 from loadtest.plan import Plan, Start
 
@@ -41,6 +42,7 @@ class Session:
         self._environment, self._make_order = environment, make_order
         self.driver: Driver | None = None
         self._carrier: Carrier | None = None
+        self._patience: Patience | None = None
         self._level = 0
         runner = environment.runner
         self._worker = Worker(runner) if isinstance(runner, WorkerRunner) else None
@@ -64,7 +66,7 @@ class Session:
             return None
         runner = self._environment.runner
         concurrency = self._level = driver.wait_for_change(self._level, TICK_S)
-        if driver.done:
+        if driver.done or self._gives_up(driver):
             return None
         # Nobody is ever sent away: slots alone admit, and Locust would count a user on its way out for the next level.
         users = max(concurrency, runner.target_user_count)
@@ -106,7 +108,7 @@ class Session:
         }
 
     def _begin(self) -> bool:
-        self.error, self._level = "", 0
+        self.error, self._level, self._patience = "", 0, None
         try:
             order, runner = self._make_order(), self._environment.runner
             live = Live(order)
@@ -114,6 +116,8 @@ class Session:
                 self._carrier, driver = None, Driver(order, Carriers(runner, order))
             else:
                 self._carrier = carrier = Carrier(order)
+                if not (options := self._environment.parsed_options).decode_ab_order:
+                    self._patience = Patience(float(options.decode_ab_wait))
                 carrier.on_sent = lambda sent: self._show(live, sent)
                 driver = Driver(order, carrier)
                 driver.on_second = lambda: _tick_live(driver, carrier, live)
@@ -124,9 +128,20 @@ class Session:
             self.driver = None
         return self.driver is not None
 
+    def _gives_up(self, driver: Driver) -> bool:
+        if self._patience is None or self._carrier is None:
+            return False
+        try:
+            self._patience.check(driver.order, self._carrier.in_flight)
+        except LabError as e:
+            self._fail(str(e))
+        return bool(self.error)
+
     def _show(self, live: Live, sent: Sent) -> None:
         if sent.exchange.error_kind != "cut":
             seen = look_at(sent)
+            if self._patience is not None:
+                self._patience.saw(seen)
             live.add(sent, seen)
             feed_locust(self._environment, sent, seen)
 
@@ -141,10 +156,12 @@ class Session:
         try:
             driver.finish()
             self.last_folder = driver.order.out
-            if not driver.order.control:
+            # Who wrote an order reads its rows, and loading statistics for them takes a second.
+            if not self._environment.parsed_options.decode_ab_order:
                 write_own_cells(driver.order)
             log.info("record written to %s", driver.order.out)
-            self._environment.process_exit_code = 0
+            if not self.error:
+                self._environment.process_exit_code = 0
         except LabError as e:
             self._fail(str(e))
 

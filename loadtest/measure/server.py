@@ -101,6 +101,14 @@ class Server:
         end = time.monotonic_ns()
         return Sample(self.role, (start + end) // 2, end - start, read_metrics(text), error)
 
+    def unanswered(self) -> str:
+        """Why the server gives no answer; empty where it gives one, whichever it is."""
+        try:
+            self._request("GET", "/v1/models")
+        except (OSError, http.client.HTTPException) as e:
+            return f"{type(e).__name__}: {e}"
+        return ""
+
     def identity(self) -> dict[str, Any]:
         """What the server says it runs (`decode_ab` of /server_info); empty when it does not say."""
         try:

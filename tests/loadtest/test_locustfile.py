@@ -6,7 +6,9 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +168,27 @@ def test_server_that_refuses_everything_ends_in_void_cells_not_in_a_crash(tmp_pa
     assert done.returncode == 0, done.stderr
     assert set(read_rows(tmp_path).error_kind) == {"connect"}
     assert "not filled" in read_load(tmp_path)["levels"][0]["reasons"][0]
+
+
+def test_a_run_by_hand_against_nothing_says_so_at_once_and_what_it_waits_for(tmp_path: Path) -> None:
+    done = locust("--host", "http://127.0.0.1:9", "--decode-ab-wait", "0.5", "--decode-ab-out", str(tmp_path))
+    assert done.returncode == 6
+    assert "http://127.0.0.1:9 does not answer yet" in done.stderr
+    assert "Connection refused); waiting for it for up to 0.5 s" in done.stderr
+    assert "start the server or correct --host; one that is still starting is waited for with --dec" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_by_hand_whose_server_answers_with_faults_alone_ends_with_the_last_of_them(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        done = locust("--host", url, "--decode-ab-wait", "0.5", "--decode-ab-out", str(tmp_path))
+        server.shutdown()
+    assert done.returncode == 6
+    assert f"{url} answered" in done.stderr
+    assert "none with text, at last http_status: HTTP 501" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
