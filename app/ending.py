@@ -66,6 +66,7 @@ def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int)
 
 def collected(tasks: Iterable[EndingTask]) -> Collection:
     """The tasks as Invoke loads them; plain `invoke`, which loads no program of ours, gets the hints of `./lab`."""
+    # Its run is under way, and of loader, executor and config, the classes it lets be chosen, none sees an unknown word.
     program.__class__ = Lab
     return Collection(*tasks)
 
