@@ -95,10 +95,16 @@ class Geometry:
         }
 
     def __str__(self) -> str:
+        return self.told()
+
+    def told(self, own_heads: bool = False) -> str:
+        """In words, with what becomes of heads that are padded. own_heads: the kernel in question leaves those out."""
         own = f"{self.heads} heads / TP {self.tp} = {self.local_heads} local heads, block_h {self.block_h}"
         there = self.padded()
         if there.local_heads == self.local_heads:
             return own
+        if own_heads:
+            return f"{own} (of the {there.local_heads} that SGLang pads them to, the kernel attends to these)"
         split, rest = divmod(self.heads, there.local_heads)
         how = "" if rest else f": see --tp {split}"
         return f"{own} (SGLang launches decode for {there.local_heads}, block_h {there.block_h}{how})"

@@ -65,6 +65,7 @@ def check(
         companions=built.companions,
         control_companions=against.companions,
         control_sha256=against.patched.sha256 if against.patched else "",
+        own_heads=built.own_heads,
     )
 
 
@@ -102,6 +103,7 @@ class _Build:
     companions: tuple[Resources, ...] = ()
     rows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     further: tuple[Signature, ...] = ()
+    own_heads: bool = False
     fault: str = ""
 
     @property
@@ -173,7 +175,8 @@ def _build(variant: Variant | None, base: Base, job: _Job) -> _Steps:
     first = len(launched.listed) * len(launched.signature.uses)
     rows = {str(config): rows for config, rows in launched.rows.items()}
     own = tuple(found[:first]), tuple(found[first:])
-    build = _Build(patched, variant.target.kernel, *own, tuple(beside), rows, launched.signature.further)
+    signature = launched.signature
+    build = _Build(patched, variant.target.kernel, *own, tuple(beside), rows, signature.further, signature.own_heads)
     return replace(build, fault=_fixed_fault(build) or launch_fault(build.listed))
 
 

@@ -50,7 +50,8 @@ class Finding:
 class GateReport:
     """All that compiling told of a variant and its control; kernel is empty when it runs no kernel of the file.
 
-    companions: the kernels that the host launches beside it, of the configurations that fit.
+    companions: the kernels that the host launches beside it, of the configurations that fit. own_heads: it is launched
+    for a rank's own heads, where SGLang pads them.
     """
 
     variant: str
@@ -66,6 +67,7 @@ class GateReport:
     companions: tuple[Resources, ...] = ()
     control_companions: tuple[Resources, ...] = ()
     control_sha256: str = ""
+    own_heads: bool = False
 
     @property
     def statement(self) -> str:
@@ -73,8 +75,8 @@ class GateReport:
         if not self.kernel:
             return f"{self.variant} runs no kernel of the file; nothing was compiled"
         return (
-            f"compiled for sm_{self.arch} with Triton {self.triton_version}, {self.geometry}; never launched, "
-            "and another Triton may give other figures"
+            f"compiled for sm_{self.arch} with Triton {self.triton_version}, "
+            f"{self.geometry.told(self.own_heads)}; never launched, and another Triton may give other figures"
         )
 
     @property

@@ -35,6 +35,12 @@ def test_under_tp_a_rank_is_filled_up_as_sglang_does(heads: int, tp: int, launch
 def test_a_rank_that_is_filled_up_says_so_and_how_to_see_it() -> None:
     assert str(default_geometry()).endswith("(SGLang launches decode for 64, block_h 32: see --tp 1)")
     assert str(Geometry(96, 8)).endswith("(SGLang launches decode for 64, block_h 32)")
+
+
+def test_a_kernel_of_a_ranks_own_heads_is_said_to_leave_the_padding_out() -> None:
+    left_out = "(of the 64 that SGLang pads them to, the kernel attends to these)"
+    assert default_geometry().told(own_heads=True).endswith(left_out)
+    assert Geometry(64, 1).told(own_heads=True) == str(Geometry(64, 1))
     assert "SGLang" not in str(Geometry(64, 1))
 
 
