@@ -7,7 +7,7 @@ import functools
 from invoke.context import Context
 
 from app import errors
-from app.ending import EndingTask, collected, ending_task
+from app.ending import EndingTask, changed, collected, ending_task
 from app.lazily import lazily
 
 with lazily("app"):
@@ -165,7 +165,8 @@ def compare(
     quiet: bool = False,
 ) -> int:
     """Measures variants against their controls and judges them; --resume ID goes on, --import judges others' rows."""
-    return gravest(console.judge(**{k: v for k, v in locals().items() if k != "_"}))
+    options = {k: v for k, v in locals().items() if k != "_"}
+    return gravest(console.judge(changed(compare, options), **options))
 
 
 @lab_task

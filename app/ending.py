@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from invoke.collection import Collection
@@ -64,9 +65,17 @@ def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int)
     return cast("Task[Any]", task(wrapped, klass=EndingTask, help=shown_help(body)))
 
 
+def changed(given: Task[Any], options: Mapping[str, Any]) -> list[str]:
+    """Options of a task that stand at another value than their default, as the command line has them."""
+    parameters = inspect.signature(given.body).parameters
+    return [
+        f"--{name.strip('_').replace('_', '-')}" for name, value in options.items() if value != parameters[name].default
+    ]
+
+
 def collected(tasks: Iterable[EndingTask]) -> Collection:
     """The tasks as Invoke loads them; plain `invoke`, which loads no program of ours, gets the hints of `./lab`."""
-    # Its run is under way, and of loader, executor and config, the classes it lets be chosen, none sees an unknown word.
+    # Its run is under way, and none of the classes it lets one choose (loader, executor, config) sees an unknown word.
     program.__class__ = Lab
     return Collection(*tasks)
 

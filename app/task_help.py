@@ -117,7 +117,7 @@ HELP: Mapping[str, Mapping[str, str]] = {
         "model": "folder of a model, or dummy-dsv4; --runtime local --engine sglang only",
         "server": "settings of SGLang's own servers, such as heads=16,topology=single; see docs/gpu.md",
         "against": "one control for all variants, in place of their own",
-        "import_": "folder with import.csv: judge what another load driver measured",
+        "import_": "folder with import.csv: judge what another driver measured, by --variants, --delta and --id alone",
         "quiet": "dated lines in place of a live bar",
     },
     "report": {

@@ -99,7 +99,7 @@ class Plan:
 
     controls maps each judged variant to its control; delta is the smallest effect of interest (0.01 = 1 %);
     objectives are what a request must keep to count towards goodput; time_scale is simulated seconds per wall second
-    (1 on real engines).
+    (1 on real engines). imported: another load driver measured it; there is no seed and no window then to keep.
     """
 
     seed: int
@@ -113,6 +113,7 @@ class Plan:
     alpha: float = 0.05
     time_scale: float = 1.0
     objectives: Objectives | None = None
+    imported: bool = False
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -155,9 +156,13 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Plain data for plan.json; `from_json` restores it."""
         data = asdict(self) | {"controls": dict(self.controls)}
-        # A plan that uses neither keeps the digest it had before plans could name them.
+        # A plan that uses none of these keeps the digest it had before plans could name them.
         if not self.objectives:
             del data["objectives"]
+        if self.imported:
+            del data["seed"], data["window"]
+            return data
+        del data["imported"]
         if not self.window.decode_only:
             del data["window"]["decode_only"]
         return data
@@ -177,6 +182,8 @@ class Plan:
 
     @classmethod
     def _of(cls, data: Mapping[str, Any]) -> Plan:
+        if data.get("imported"):
+            data = {"seed": 0, "window": {}, **data}
         rest = {k: v for k, v in data.items() if k not in ("lengths", "window", "concurrencies", "objectives")}
         return cls(
             concurrencies=tuple(data["concurrencies"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from app.campaign.imported import measured_pairs
 from app.campaign.runs import RUNS, RunFolder, new_run, open_run
 from app.campaign.runtimes import Setup, setup_of
 from app.console import demo
+from app.errors import UsageError
 from app.kernel.variants import load_variants
 from app.lazily import lazily
 from app.progress import Progress
@@ -29,6 +31,7 @@ with lazily("app", "loadtest"):
     from loadtest.judge import calibration_report
 
 SCHEMA = 1
+OF_IMPORTS = ("--variants", "--delta", "--id")
 
 
 def show_demo(seed: str, quiet: bool) -> list[str]:
@@ -46,12 +49,18 @@ def show_demo(seed: str, quiet: bool) -> list[str]:
     return ["invalid"] if set(found) == {"invalid"} else []
 
 
-def judge(import_: str, **options: Any) -> list[str]:
+def judge(given: Sequence[str], import_: str, **options: Any) -> list[str]:
     """The decisions on what is measured now by the task's options, or on what another load driver measured.
 
+    given: options that stand at another value than their default; UsageError names those that an import cannot heed.
     import_: the folder of the latter, with import.csv; empty to measure.
     """
     if import_:
+        if unheeded := [option for option in given if option not in ("--import", *OF_IMPORTS, "--quiet")]:
+            raise UsageError(
+                f"--import judges what was measured elsewhere and heeds {', '.join(OF_IMPORTS)} alone; leave "
+                f"{', '.join(unheeded)} out"
+            )
         outcome = judge_imported(import_, options["variants"], options["delta"], options["id"])
     else:
         outcome = compare_from_options(**options)

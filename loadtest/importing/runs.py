@@ -63,7 +63,7 @@ def import_campaign(
     lengths = _check_work(entries)
     levels = tuple(sorted({e.run.concurrency for e in entries}))
     blocks = max(e.block for e in entries) + 1
-    plan = Plan(0, dict(controls), levels, blocks, design, lengths, delta=delta, alpha=alpha)
+    plan = Plan(0, dict(controls), levels, blocks, design, lengths, delta=delta, alpha=alpha, imported=True)
     drivers = tuple(sorted({e.run.tool for e in entries}))
     facts = Facts(
         campaign=folder.name,

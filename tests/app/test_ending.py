@@ -4,7 +4,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from app.ending import ending_task
+from app.ending import changed, ending_task
 from app.errors import LabError, PatchError, UsageError, VariantError
 
 CODES = ((VariantError, 3), (UsageError, 4), (LabError, 5))
@@ -54,3 +54,12 @@ def test_a_task_that_is_done_raises_nothing(outcome: int | None) -> None:
 def test_another_exception_stays_what_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
         ended(ZeroDivisionError())
+
+
+def test_options_off_their_defaults_are_named_as_on_the_command_line() -> None:
+    def down(_: Context, import_: str = "", time_scale: str = "1", blocks: int = 8) -> int | None:
+        return None
+
+    task = ending_task(down, CODES, 9)
+    assert changed(task, {"import_": "x", "time_scale": "1", "blocks": 8}) == ["--import"]
+    assert changed(task, {"import_": "", "time_scale": "2", "blocks": 9}) == ["--time-scale", "--blocks"]

@@ -34,6 +34,19 @@ def test_a_plan_of_decode_alone_comes_back_and_any_other_keeps_its_digest() -> N
     assert "decode_only" not in PLAN.to_json()["window"]
 
 
+def test_a_plan_of_an_import_keeps_no_seed_and_no_window_and_comes_back() -> None:
+    plan = replace(PLAN, seed=0, imported=True)
+    assert not {"seed", "window"} & plan.to_json().keys()
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert "imported" not in PLAN.to_json()
+
+
+@pytest.mark.parametrize("field", ["seed", "window"])
+def test_a_plan_to_measure_by_without_seed_or_window_is_refused(field: str) -> None:
+    with pytest.raises(InvalidCampaignError, match=f"makes no plan.*{field}.*it was changed"):
+        Plan.from_json({k: v for k, v in PLAN.to_json().items() if k != field})
+
+
 def test_decode_alone_has_no_objectives() -> None:
     with pytest.raises(UsageError, match="no answer ends"):
         replace(PLAN, window=WindowRules(decode_only=True), objectives=Objectives(ttft_ms=500))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import tasks
 from app.campaign.imported import measured_pairs
 from app.errors import UsageError
 from app.kernel.variants import load_variants
+from app.records import read_json, write_json
+from loadtest.plan import Plan
 from tests.loadtest.importing.test_runs import campaign, write_sglang, write_table
 
 
@@ -106,3 +109,27 @@ def test_variants_narrow_what_is_read_and_judged(judged: Path) -> None:
 def test_a_control_that_was_not_measured_is_an_error_of_usage(judged: Path) -> None:
     code, line = ended(tasks.compare, import_="theirs", id="two", variants="pinned,v1")
     assert (code, "no rows of baseline, the control of pinned" in line) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "unheeded"),
+    [
+        ({"window": "30", "seed": "7"}, "--window, --seed"),
+        ({"concurrency": "1,8"}, "--concurrency"),
+        ({"time_scale": "2"}, "--time-scale"),
+        ({"decode_only": True}, "--decode-only"),
+        ({"resume": "one", "quiet": True}, "--resume"),
+        ({"against": "pinned"}, "--against"),
+    ],
+)
+def test_an_import_refuses_what_it_cannot_heed_by_name(options: dict[str, Any], unheeded: str) -> None:
+    code, line = ended(tasks.compare, import_="nowhere", **options)
+    assert (code, line.endswith(f"heeds --variants, --delta, --id alone; leave {unheeded} out")) == (2, True)
+
+
+def test_an_import_of_an_older_lab_with_seed_and_window_in_its_plan_is_judged_as_before(judged: Path) -> None:
+    older = Plan.from_json(read_json(judged / "plan.json"))
+    write_json(judged / "plan.json", replace(older, imported=False).to_json())
+    tasks.report(Context(), id="one")
+    assert read_json(judged / "verdict.json")["variants"][0]["decision"] == "reject"
+    assert "settle_s" not in (judged / "report.html").read_text()
