@@ -132,9 +132,10 @@ class Signature:
         extra |= {name: True for name, constant in self.options_by_constant.items() if constants.get(constant)}
         return {"num_warps": config.num_warps, "num_stages": config.num_stages, **extra}
 
-    def geometry(self, rank: Geometry) -> Geometry:
-        """What decode launches it for on a rank under SGLang."""
-        return replace(rank, heads=rank.local_heads, tp=1) if self.own_heads else rank.padded()
+    def launched_on(self, rank: Geometry) -> tuple[Geometry, ...]:
+        """What SGLang launches it for on a rank: decode's first; 0.5.23 does not pad the heads of prefill."""
+        own = replace(rank, heads=rank.local_heads, tp=1)
+        return (own,) if self.own_heads else tuple(dict.fromkeys((rank.padded(), own)))
 
     def companions_of(self, config: Config) -> list[str]:
         """The kernels that the host launches beside this one under a configuration."""

@@ -17,13 +17,12 @@ from app.environment import ROOT
 from app.errors import GateError
 from app.kernel.launched import read_launched
 from kernels.geometry import Geometry, default_geometry
+from kernels.signature import load_signature
 
 # What a launch and a profiler read; the intermediate forms are ten times as large and read by nobody.
 KEPT = (".cubin", ".json", ".ptx")
 # Bytes by path inside Triton's cache folder.
 Prebuilt = Mapping[str, bytes]
-# SGLang fills a rank's heads up for decode and, from 0.5.23 on, not for prefill: an image is for both.
-SERVED = (default_geometry(), default_geometry().padded())
 MOST_PROCESSES = 8
 TIMEOUT_S = 600
 # What can change a key or an import: the server's, not the caller's, has to hold.
@@ -86,7 +85,7 @@ def prebuild(
     kernel: str,
     path: Path,
     arch: int,
-    geometries: Sequence[Geometry] = SERVED,
+    rank: Geometry | None = None,
     server: Server | None = None,
 ) -> Prebuilt:
     """Cache entries of every configuration that the autotuner or the table may launch, in every use of the kernel.
@@ -94,7 +93,7 @@ def prebuild(
     path: where the file `text` will lie for the server; the entries' debug information holds it, so it is the same in
     every build. Configurations that Triton drops silently leave no entry here either.
     """
-    found = launches(text, kernel, arch, geometries)
+    found = launches(text, kernel, arch, rank or default_geometry())
     with tempfile.TemporaryDirectory() as folder:
         _compile(
             {"text": text, "path": str(path), "first": kernel, "arch": arch}, found, server or Server(), Path(folder)
@@ -119,11 +118,11 @@ def _portable(file: Path) -> bytes:
     return json.dumps({"child_paths": {name: name for name in kept}}).encode()
 
 
-def launches(text: str, kernel: str, arch: int, geometries: Sequence[Geometry]) -> list[Launch]:
+def launches(text: str, kernel: str, arch: int, rank: Geometry) -> list[Launch]:
     """Every launch, each once, that the signature files and the configurations in the file give, companions' too."""
     found = list[Launch]()
-    for launch in (launch for geometry in geometries for launch in _launches(text, kernel, arch, geometry)):
-        found += [launch] if launch not in found else []
+    for geometry in load_signature(kernel).launched_on(rank):
+        found += [launch for launch in _launches(text, kernel, arch, geometry) if launch not in found]
     return found
 
 

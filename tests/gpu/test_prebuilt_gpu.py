@@ -18,7 +18,7 @@ from app.gate.seeding import seed
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
-from kernels.geometry import default_geometry
+from kernels.geometry import Geometry
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -64,7 +64,7 @@ def test_first_launches_compile_nothing(variant: str, tmp_path: Path) -> None:
     file = tmp_path / "kernel_file.py"
     file.write_text(patched.text)
     cache = tmp_path / "cache"
-    found = prebuild(patched.text, str(patched.kernel), file, major * 10 + minor, (default_geometry(),))
+    found = prebuild(patched.text, str(patched.kernel), file, major * 10 + minor, Geometry(16, 1))
     seed(found, found.__getitem__, cache)
     before = {p.name for p in cache.iterdir()}
     environment = {**os.environ, "TRITON_CACHE_DIR": str(cache), "PYTHONPATH": str(ROOT)}

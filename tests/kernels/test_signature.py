@@ -85,8 +85,17 @@ def test_missing_file_says_where_to_write_it(tmp_path: Path) -> None:
         load_signature("k", tmp_path)
 
 
-@pytest.mark.parametrize(("heads", "launched"), [("own", 16), ("given", 64)])
+@pytest.mark.parametrize(
+    ("heads", "rank", "launched"),
+    [
+        ("own", Geometry(64, 4), [16]),
+        ("given", Geometry(64, 4), [64, 16]),
+        ("given", Geometry(16, 1), [16]),
+        ("given", Geometry(128, 1), [128]),
+    ],
+)
 def test_a_kernel_is_launched_for_a_ranks_own_heads_or_for_those_that_sglang_gives_it(
-    tmp_path: Path, heads: str, launched: int
+    tmp_path: Path, heads: str, rank: Geometry, launched: list[int]
 ) -> None:
-    assert _load(tmp_path, f"{SIGNATURE}heads: {heads}\n").geometry(Geometry(64, 4)).local_heads == launched
+    signature = _load(tmp_path, f"{SIGNATURE}heads: {heads}\n")
+    assert [geometry.local_heads for geometry in signature.launched_on(rank)] == launched

@@ -194,7 +194,7 @@ class SglangEngine:
         from app.engine.sglang.prebuilt import Prebuilder
 
         if self._prebuilder is None:
-            self._prebuilder = Prebuilder(self.served, self.installation, self.model_path, self.arch, self._pin.file)
+            self._prebuilder = Prebuilder(self.served, self.installation, self.rank, self.arch, self._pin.file)
         return self._prebuilder.put(kernel, cache)
 
     def _path(self, kernel: PlacedKernel) -> str:

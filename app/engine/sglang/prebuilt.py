@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from app.gate.seeding import Seeded, seed
 from app.kernel.placed import PlacedKernel
 from app.kernel.upstream import default_cache
 from app.records import read_json, write_json
-from kernels.geometry import Geometry, read_geometry
+from kernels.geometry import Geometry
 
 INDEX = "index.json"
 
@@ -50,10 +50,9 @@ class Ahead:
 class Prebuilder:
     """Compiles each variant once for an interpreter, an arch and a model; keeps the results in the lab's cache."""
 
-    def __init__(self, served: Served, installation: Installation, model: Path, arch: int, file: str) -> None:
-        """file: the kernel's path inside the package, which the entries' debug information repeats."""
-        self._arch, self._file = arch, Path(file)
-        self._geometries = launched_geometries(model, served.tp)
+    def __init__(self, served: Served, installation: Installation, rank: Geometry, arch: int, file: str) -> None:
+        """rank: the attention of one; file: the kernel's path in the package, which entries' debug information repeats."""
+        self._rank, self._arch, self._file = rank, arch, Path(file)
         environment = engine_environment(served, installation, Path("unused"))
         self._server = Server(installation.python, environment | {"PYTHONPATH": ":".join(map(str, installation.paths))})
         self._compiler: Compiler | None = None
@@ -68,7 +67,7 @@ class Prebuilder:
         kept, began = self._kept(text, found, self._compiler), time.monotonic()
         new = not (kept / INDEX).is_file()
         if new:
-            entries = prebuild(text, name, self._file, self._arch, self._geometries, self._server)
+            entries = prebuild(text, name, self._file, self._arch, self._rank, self._server)
             _keep(kept, entries, self._compiler)
         seconds = time.monotonic() - began if new else 0.0
         index: Mapping[str, str] = read_json(kept / INDEX)["files"]
@@ -77,7 +76,7 @@ class Prebuilder:
 
     def _launches(self, text: str, kernel: str) -> list[Launch]:
         try:
-            return launches(text, kernel, self._arch, self._geometries)
+            return launches(text, kernel, self._arch, self._rank)
         except ValueError as e:
             raise UsageError(f"{kernel} cannot be compiled ahead: {e}; prebuilt=false leaves it to the server") from e
 
@@ -85,18 +84,6 @@ class Prebuilder:
         how = hashlib.sha256((ROOT / "kernels" / "prebuild.py").read_bytes()).hexdigest()
         told = [text, str(self._file), self._arch, compiler.sha256, how, [asdict(launch) for launch in found]]
         return default_cache() / "prebuilt" / hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def launched_geometries(model: Path, tp: int) -> tuple[Geometry, ...]:
-    """What a rank of a model is launched with: its own heads, and the heads SGLang pads them to.
-
-    UsageError when the model's config.json is of no model that these kernels serve.
-    """
-    try:
-        own = read_geometry(model, tp)
-        return tuple(dict.fromkeys((own.padded(), replace(own, heads=own.local_heads, tp=1))))
-    except ValueError as e:
-        raise UsageError(f"nothing can be compiled ahead for {model}: {e}; set prebuilt=false") from e
 
 
 def _keep(folder: Path, entries: Mapping[str, bytes], compiler: Compiler) -> None:

@@ -10,11 +10,11 @@ from app.gate.prebuilt import Prebuilt, prebuild
 from app.kernel.patch import PatchedKernel, patch_kernel
 from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
-from kernels.geometry import default_geometry
+from kernels.geometry import Geometry
 
 
 def prebuilt(patched: PatchedKernel) -> Prebuilt:
-    return prebuild(patched.text, str(patched.kernel), Path("/opt/kernel_file.py"), 120, (default_geometry(),))
+    return prebuild(patched.text, str(patched.kernel), Path("/opt/kernel_file.py"), 120, Geometry(16, 1))
 
 
 @pytest.fixture(scope="session")

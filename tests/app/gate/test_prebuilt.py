@@ -16,7 +16,7 @@ from app.gate.seeding import seed
 from app.kernel.patch import PatchedKernel, patch_kernel
 from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
-from kernels.geometry import default_geometry
+from kernels.geometry import Geometry
 from kernels.prebuild import compiling_for
 from tests.app.gate.conftest import prebuilt
 
@@ -58,7 +58,7 @@ def file(patched: PatchedKernel, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @pytest.fixture(scope="module")
 def baked(patched: PatchedKernel, file: Path, arch: int) -> Prebuilt:
-    return prebuild(patched.text, str(patched.kernel), file, arch, (default_geometry(),))
+    return prebuild(patched.text, str(patched.kernel), file, arch, Geometry(16, 1))
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,25 +12,19 @@ import pytest
 
 from app.engine.sglang import prebuilt
 from app.engine.sglang.installation import Installation
-from app.engine.sglang.prebuilt import Prebuilder, launched_geometries
+from app.engine.sglang.prebuilt import Prebuilder
 from app.engine.sglang.served import Served
-from app.errors import GateError, ProofError, UsageError
+from app.errors import GateError, ProofError
 from app.gate.prebuilt import Compiler, Server
 from app.gate.seeding import Seeded
 from app.kernel.placed import PlacedKernel
 from app.kernel.placing import place_kernels
 from app.kernel.upstream import fetch_base
 from app.kernel.variants import load_variants
-from kernels.geometry import DEEPSEEK_V4_FLASH
+from kernels.geometry import Geometry
 
 KERNEL = "_sparse_mla_decode_kernel"
 ENTRY = {f"KEY/{KERNEL}.cubin": b"code", "KEY/__grp__k.json": b'{"child_paths": {"k.cubin": "k.cubin"}}'}
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    (tmp_path / "config.json").write_text(json.dumps({**DEEPSEEK_V4_FLASH, "num_attention_heads": 16}))
-    return tmp_path
 
 
 @pytest.fixture
@@ -54,63 +47,45 @@ def compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def builder(model: Path, arch: int = 90) -> Prebuilder:
+def builder(arch: int = 90) -> Prebuilder:
     found = Installation(Path(sys.executable), Path("/s/sglang"), "0.5.17", (Path("/s"),))
-    return Prebuilder(Served(), found, model, arch, "sglang/kernel.py")
+    return Prebuilder(Served(), found, Geometry(16, 1), arch, "sglang/kernel.py")
 
 
 def test_a_variant_is_compiled_once_and_put_into_every_cache(
-    tmp_path: Path, model: Path, placed: PlacedKernel, compiles: list[Any]
+    tmp_path: Path, placed: PlacedKernel, compiles: list[Any]
 ) -> None:
-    first = builder(model).put(placed, tmp_path / "one")
-    second = builder(model).put(placed, tmp_path / "two")
+    first = builder().put(placed, tmp_path / "one")
+    second = builder().put(placed, tmp_path / "two")
     assert (first.seeded, second.seeded, len(compiles)) == (Seeded(2, 0, 0), Seeded(2, 0, 0), 1)
     assert (first.launches, second.compile_s) == (3, 0.0)
     assert (tmp_path / "two" / "KEY" / f"{KERNEL}.cubin").read_bytes() == b"code"
 
 
 def test_the_servers_own_interpreter_compiles_with_its_own_import_path(
-    tmp_path: Path, model: Path, placed: PlacedKernel, compiles: list[Any]
+    tmp_path: Path, placed: PlacedKernel, compiles: list[Any]
 ) -> None:
-    builder(model).put(placed, tmp_path / "one")
+    builder().put(placed, tmp_path / "one")
     server = compiles[0][-1]
     assert server.python == Path(sys.executable)
     assert server.environment["PYTHONPATH"] == "/s"
 
 
 def test_another_triton_compiles_anew(
-    tmp_path: Path, model: Path, placed: PlacedKernel, compiles: list[Any], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, placed: PlacedKernel, compiles: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    builder(model).put(placed, tmp_path / "one")
+    builder().put(placed, tmp_path / "one")
     monkeypatch.setattr(Server, "compiler", lambda self, arch: Compiler("3.6.0", "cd" * 32))
-    builder(model).put(placed, tmp_path / "one")
+    builder().put(placed, tmp_path / "one")
     assert len(compiles) == 2
 
 
-def test_a_kept_entry_that_was_changed_is_refused(
-    tmp_path: Path, model: Path, placed: PlacedKernel, compiles: list[Any]
-) -> None:
-    builder(model).put(placed, tmp_path / "one")
+def test_a_kept_entry_that_was_changed_is_refused(tmp_path: Path, placed: PlacedKernel, compiles: list[Any]) -> None:
+    builder().put(placed, tmp_path / "one")
     (file,) = (tmp_path / "lab").rglob("*.cubin")
     file.write_bytes(b"other")
     with pytest.raises(ProofError, match="is missing or changed"):
-        builder(model).put(placed, tmp_path / "two")
-
-
-@pytest.mark.parametrize(
-    ("heads", "tp", "launched"), [(16, 1, {16}), (64, 4, {64, 16}), (64, 1, {64}), (128, 1, {128})]
-)
-def test_a_rank_that_shares_its_heads_is_launched_with_64(
-    tmp_path: Path, heads: int, tp: int, launched: set[int]
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({**DEEPSEEK_V4_FLASH, "num_attention_heads": heads}))
-    assert {g.local_heads for g in launched_geometries(tmp_path, tp)} == launched
-
-
-def test_a_model_of_another_kind_is_refused_with_the_setting_that_helps(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"num_attention_heads": 32, "num_key_value_heads": 8}')
-    with pytest.raises(UsageError, match="set prebuilt=false"):
-        launched_geometries(tmp_path, 1)
+        builder().put(placed, tmp_path / "two")
 
 
 def test_an_interpreter_without_triton_says_so(tmp_path: Path) -> None:
@@ -122,11 +97,9 @@ def test_an_interpreter_without_triton_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.kernel
 @pytest.mark.slow
-def test_what_is_put_ahead_is_what_the_same_interpreter_looks_for(
-    tmp_path: Path, model: Path, placed: PlacedKernel
-) -> None:
+def test_what_is_put_ahead_is_what_the_same_interpreter_looks_for(tmp_path: Path, placed: PlacedKernel) -> None:
     pytest.importorskip("triton", reason="needs triton; requirements/gate.lock has it")
-    built = builder(model)
+    built = builder()
     ahead = built.put(placed, tmp_path / "cache")
     before = {p.name for p in (tmp_path / "cache").iterdir()}
     text = placed.path.read_text()
