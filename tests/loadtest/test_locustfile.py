@@ -160,14 +160,16 @@ def test_plain_locust_without_an_order_leaves_a_record(mock_url: str, tmp_path: 
     assert read_load(folder)["simulated"] is True
 
 
-def test_server_that_refuses_everything_ends_in_void_cells_not_in_a_crash(tmp_path: Path) -> None:
+def test_server_that_refuses_everything_ends_in_a_void_level_not_in_a_crash(tmp_path: Path) -> None:
     rules = WindowRules(settle_s=0.1, window_s=0.5, fill_timeout_s=1.5)
-    order = StartOrder(0, 0, "v", "c", (2,), "s", "http://127.0.0.1:9", tmp_path, window=rules)
+    order = StartOrder(0, 0, "v", "", (2,), "s", "http://127.0.0.1:9", tmp_path, window=rules)
     order.write(tmp_path / "order.json")
     done = locust("--host", "http://127.0.0.1:9", "--decode-ab-order", str(tmp_path / "order.json"))
     assert done.returncode == 0, done.stderr
     assert set(read_rows(tmp_path).error_kind) == {"connect"}
     assert "not filled" in read_load(tmp_path)["levels"][0]["reasons"][0]
+    # A control has no control of its own, and still the campaign alone measures its cells.
+    assert not (tmp_path / "cells.csv").exists()
 
 
 def test_a_run_by_hand_against_nothing_says_so_at_once_and_what_it_waits_for(tmp_path: Path) -> None:
