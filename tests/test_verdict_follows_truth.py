@@ -43,7 +43,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, VariantVerdict]
     plan = write_plan(
         tuple(TRUTH),
         (24,),
-        blocks=6,
+        blocks=5,
         design="single",
         seed=20,
         lengths=Lengths(64, 96),

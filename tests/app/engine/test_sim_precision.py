@@ -86,12 +86,17 @@ def holds(engine: Running, front: Running) -> None:
         seen.append(lag_p99_ms(engine))
         if seen[-1] < LIMIT_MS:
             return
-    bare = bare_lag_p99_ms()
-    if bare > LIMIT_MS / 2:
+        # Where bare writes are as late no further try could tell.
+        skip_where_bare_writes_are_late(LIMIT_MS, seen)
+    skip_where_bare_writes_are_late(LIMIT_MS / 2, seen)
+    raise AssertionError(f"p99 lag {seen} ms where a bare write loop is in time")
+
+
+def skip_where_bare_writes_are_late(limit_ms: float, seen: list[float]) -> None:
+    if (bare := bare_lag_p99_ms()) > limit_ms:
         pytest.skip(
             f"machine too busy: a bare write loop is late by {bare:.1f} ms at p99, the engine by {min(seen):.1f}"
         )
-    raise AssertionError(f"p99 lag {seen} ms where a bare write loop has {bare:.2f} ms")
 
 
 @pytest.mark.slow
