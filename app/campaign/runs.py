@@ -17,6 +17,8 @@ from loadtest.plan import Plan, Start
 RUNS = Path("runs")
 BLOCK_SCHEMA = MANIFEST_SCHEMA = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+# Of a fact that is told in an error, such as a line of flags.
+LONGEST_FACT = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,10 @@ class RunFolder:
         held = self.manifest()
         # A hypothesis may be reworded between two sittings: the words it had at the start stay.
         compared = (held.keys() | manifest.keys()) - {"variants"}
-        differing = sorted(k for k in compared if held.get(k) != manifest.get(k))
-        if differing:
+        differing = [_difference(key, held.get(key), manifest.get(key)) for key in sorted(compared)]
+        if told := "; ".join(filter(None, differing)):
             raise InvalidCampaignError(
-                f"{self.path} was measured under another manifest: {', '.join(differing)} differ; begin a new campaign"
+                f"{self.path} was measured under another manifest: {told}; make it as it was, or begin a new campaign"
             )
 
 
@@ -162,6 +164,19 @@ def point_latest(folder: RunFolder) -> None:
         spare.unlink()
     spare.symlink_to(folder.path.name)
     spare.replace(link)
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """The facts below a name that are not what they were, in words; nothing where all are."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        below = sorted(before.keys() | now.keys())
+        return "; ".join(filter(None, (_difference(f"{name}.{k}", before.get(k), now.get(k)) for k in below)))
+    return "" if before == now else f"{name} was {_shown(before)} and is {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= LONGEST_FACT else f"{text[:LONGEST_FACT]}..."
 
 
 def _id(name: str, runs: Path) -> str:

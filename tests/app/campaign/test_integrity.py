@@ -205,5 +205,5 @@ def test_a_kernel_file_changed_between_blocks_ends_the_campaign(campaign: Campai
 @pytest.mark.parametrize("fact", ["simulated", "stack", "kernels"])
 def test_resuming_under_another_manifest_is_refused_by_name(campaign: Campaign, folder: RunFolder, fact: str) -> None:
     edit(folder.manifest_file, {fact: "other"})
-    with pytest.raises(InvalidCampaignError, match=f"another manifest: {fact} differ"):
+    with pytest.raises(InvalidCampaignError, match=f"another manifest: {fact} was other and is "):
         run(campaign)

@@ -66,8 +66,17 @@ def test_another_plan_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 def test_a_changed_manifest_names_the_field(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.keep_manifest({"model": "a", "engine": "sim"})
-    with pytest.raises(InvalidCampaignError, match="model differ"):
+    with pytest.raises(InvalidCampaignError, match="manifest: model was a and is b; make it as it was"):
         folder.keep_manifest({"model": "b", "engine": "sim"})
+
+
+def test_a_changed_fact_below_a_field_is_named_with_what_it_was(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.keep_manifest({"stack": {"arch": "sm_90", "environment.NCCL_NVLS_ENABLE": "0"}})
+    with pytest.raises(
+        InvalidCampaignError, match=r"manifest: stack.environment.NCCL_NVLS_ENABLE was 0 and is not set;"
+    ):
+        folder.keep_manifest({"stack": {"arch": "sm_90"}})
 
 
 def test_a_block_set_aside_is_kept_under_a_name_of_its_own(tmp_path: Path) -> None:
