@@ -43,4 +43,7 @@ def _gpu() -> dict[str, str]:
         return {}
     except NotReadyError as e:
         return {"state": str(e)}
-    return {field: ", ".join(card[field] for card in cards) for field in GPU_FIELDS}
+    # What all cards say is said once: a host of fewer cards is no other clock policy.
+    said = {field: [card[field] for card in cards] for field in GPU_FIELDS}
+    alike = {field: values[:1] if len(set(values)) == 1 else values for field, values in said.items()}
+    return {"count": str(len(cards)), **{field: ", ".join(values) for field, values in alike.items()}}

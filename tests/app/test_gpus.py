@@ -73,6 +73,12 @@ def test_conditions_name_each_field_over_all_gpus_or_what_the_driver_said(nvidia
     assert "Unable to determine" in conditions()["gpu.state"]
 
 
+def test_what_all_cards_say_is_said_once_and_where_one_differs_each_is_heard(nvidia_smi: Path) -> None:
+    prints(nvidia_smi, "0, H200, 580.1, 1980 MHz, 700 W, Enabled\n1, H200, 580.1, 1980 MHz, 600 W, Enabled\n")
+    found = conditions()
+    assert (found["gpu.name"], found["gpu.power.limit"], found["gpu.count"]) == ("H200", "700 W, 600 W", "2")
+
+
 def test_machines_equal_in_all_else_are_told_apart_by_their_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
