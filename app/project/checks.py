@@ -47,8 +47,6 @@ TIMED = (
     "tests/test_quick_answer.py",
     "tests/test_verdict_follows_truth.py",
 )
-# The daemon's work comes first, and last what is all work.
-OTHERS_NICE, COMPUTING_NICE = 10, 19
 
 
 def run_checks(select: str = "") -> int:
@@ -66,8 +64,8 @@ def run_tests() -> int:
     """
     ignored = [f"--ignore={place}" for place in (*COMPUTING, *WAITING, *TIMED)]
     with ExitStack() as running:
-        computing = running.enter_context(_beside(COMPUTING_NICE, *COMPUTING))
-        others = running.enter_context(_beside(OTHERS_NICE, "tests", *ignored))
+        computing = running.enter_context(_beside(*COMPUTING))
+        others = running.enter_context(_beside("tests", *ignored))
         waiting = _pytest(*WAITING)
     codes = {" ".join(WAITING): waiting, " ".join(COMPUTING): computing.returncode}
     codes |= {"the other tests": others.returncode, "the timed tests": _pytest(*TIMED)}
@@ -77,11 +75,12 @@ def run_tests() -> int:
 
 
 @contextmanager
-def _beside(niceness: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Pytest beside the body of the block, which it outlives; what it says is shown when it has ended."""
+def _beside(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Pytest beside the body of the block, which it may outlive; what it says is shown when it has ended."""
     with tempfile.TemporaryFile() as said:
-        # One alone writes the record of what failed last; at a terminal the slow part's is worth more.
-        command = ["nice", "-n", str(niceness), *PYTEST, "-p", "no:cacheprovider", *arguments]
+        # Below the daemon's work, and all alike: starved of it, services would not start in time. What runs in front
+        # writes the record of what failed last; at a terminal the slow part's is worth more.
+        command = ["nice", "-n", "10", *PYTEST, "-p", "no:cacheprovider", *arguments]
         with subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=subprocess.STDOUT) as running:
             yield running
         said.seek(0)
