@@ -19,6 +19,7 @@ import pytest
 
 from loadtest.cells import Cell
 from loadtest.client.carrier import PATHS, request_body
+from loadtest.client.conformance import STALL_S
 from loadtest.client.connection import Exchange
 from loadtest.client.prompts import Prompt, PromptList
 from loadtest.client.recorder import Sent, row_of
@@ -35,7 +36,7 @@ TOKENS = 24
 @pytest.fixture
 def play(mock_url: str) -> Iterator[Callable[..., Row]]:
     """Plays one shape through the client and gives its row."""
-    client = StreamClient(mock_url, stall_s=3.0)
+    client = StreamClient(mock_url, stall_s=STALL_S)
     client.start()
     count = iter(range(1000))
 
