@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "signatures"
 _KEYS = {
     "kernel",
     "block_h",
-    "heads",
+    "own_heads",
     "grid",
     "arguments",
     "constants",
@@ -33,8 +33,6 @@ _TABLE_KEYS = {"constant", "bounds", "settings", "words"}
 # What Triton takes from a configuration besides the kernel's own arguments.
 _OPTIONS = ("maxnreg",)
 _USE_KEYS = {"name", "arguments", "constants"}
-# Of the heads that SGLang hands over, those that a kernel's host code launches it for.
-_HEADS = ("given", "own")
 _TYPE = re.compile(r"(?P<kind>\*?[a-z][a-z0-9]*)(?P<aligned>:16)?(?:=(?P<value>\w+))?")
 
 
@@ -70,8 +68,8 @@ class Signature:
     use names the way when there are several, each compiled on its own; table tells where choices made offline are kept.
     options: compiler options given to a launch for which the constant of that name is true. companions: kernels that
     the host launches beside this one, each with the constants for which it does. num_warps: of a companion. further:
-    ways that need what the others need, which are compiled ahead and not looked at on their own. own_heads: launched
-    for the rank's own heads, where SGLang fills them up.
+    ways that need what the others need, which are compiled ahead and not looked at on their own. own_heads: the
+    function of the file by which it is launched for a rank's own heads alone, where SGLang pads them.
     """
 
     kernel: str
@@ -86,7 +84,7 @@ class Signature:
     companions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     num_warps: int = 4
     further: tuple[Signature, ...] = ()
-    own_heads: bool = False
+    own_heads: str = ""
 
     @property
     def uses(self) -> tuple[Signature, ...]:
@@ -132,10 +130,14 @@ class Signature:
         extra |= {name: True for name, constant in self.options_by_constant.items() if constants.get(constant)}
         return {"num_warps": config.num_warps, "num_stages": config.num_stages, **extra}
 
-    def launched_on(self, rank: Geometry) -> tuple[Geometry, ...]:
-        """What SGLang launches it for on a rank: decode's first; 0.5.23 does not pad the heads of prefill."""
+    def leaves_padding_out(self, source: str) -> bool:
+        """Whether the file launches it for a rank's own heads alone."""
+        return bool(self.own_heads) and f"\ndef {self.own_heads}(" in source
+
+    def launched_on(self, rank: Geometry, source: str) -> tuple[Geometry, ...]:
+        """What SGLang launches it for on a rank: decode's first; 0.5.23 does not pad prefill and batches above 64."""
         own = replace(rank, heads=rank.local_heads, tp=1)
-        return (own,) if self.own_heads else tuple(dict.fromkeys((rank.padded(), own)))
+        return (own,) if self.leaves_padding_out(source) else tuple(dict.fromkeys((rank.padded(), own)))
 
     def companions_of(self, config: Config) -> list[str]:
         """The kernels that the host launches beside this one under a configuration."""
@@ -162,8 +164,6 @@ def load_signature(kernel: str, folder: Path = FOLDER) -> Signature:
     _check_keys(path, data, _KEYS)
     if data.get("kernel") != kernel:
         raise SignatureError(f"{path}: kernel must be {kernel}, as the file's name says")
-    if (heads := data.get("heads", _HEADS[0])) not in _HEADS:
-        raise SignatureError(f"{path}: heads must be {' or '.join(_HEADS)}, not {heads!r}")
     base = Signature(
         kernel,
         _arguments(path, data.get("arguments")),
@@ -174,7 +174,7 @@ def load_signature(kernel: str, folder: Path = FOLDER) -> Signature:
         options_by_constant=dict(data.get("options") or {}),
         companions=dict(data.get("companions") or {}),
         num_warps=int(data.get("num_warps", 4)),
-        own_heads=heads == "own",
+        own_heads=str(data.get("own_heads", "")),
     )
     uses = [_use(path, base, entry) for entry in data.get("variants_of_use") or ()]
     further = tuple(_use(path, base, entry) for entry in data.get("further_uses") or ())

@@ -681,17 +681,24 @@ def flash_mla_sparse_decode_triton(
     return out, lse
 
 
-@lru_cache
 def own_heads(launched: int) -> int:
     """How many of the heads that SGLang hands over are the rank's own, the first ones.
 
     Where ranks share the heads, SGLang fills those of each up to 64 with memory that it never writes, since FlashMLA
-    has no smaller form, and drops what comes out for them (models/deepseek_v4.py of 0.5.17 and 0.5.23). All are the
-    rank's own without SGLang.
+    has no smaller form, and drops what comes out for them (models/deepseek_v4.py of 0.5.17; of 0.5.23 up to 64 rows).
+    All are the rank's own without SGLang and without ranks.
     """
     context: Any = sys.modules.get("sglang.srt.runtime_context")
-    ranks = context.get_parallel().attn_tp_size if context else 1
+    if context is None or not torch.distributed.is_initialized():
+        return launched
+    # Asked at every call: SGLang may run a draft model under other ranks.
+    return _own_heads(launched, context.get_parallel().attn_tp_size)
+
+
+@lru_cache
+def _own_heads(launched: int, ranks: int) -> int:
     if ranks == 1:
         return launched
-    models = sys.modules["sglang.srt.configs.model_config"]
+    context: Any = sys.modules["sglang.srt.runtime_context"]
+    models: Any = sys.modules["sglang.srt.configs.model_config"]
     return min(launched, models.ModelConfig.from_server_args(context.get_server_args()).num_attention_heads // ranks)

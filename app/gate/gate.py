@@ -176,7 +176,15 @@ def _build(variant: Variant | None, base: Base, job: _Job) -> _Steps:
     rows = {str(config): rows for config, rows in launched.rows.items()}
     own = tuple(found[:first]), tuple(found[first:])
     signature = launched.signature
-    build = _Build(patched, variant.target.kernel, *own, tuple(beside), rows, signature.further, signature.own_heads)
+    build = _Build(
+        patched,
+        variant.target.kernel,
+        *own,
+        tuple(beside),
+        rows,
+        signature.further,
+        signature.leaves_padding_out(patched.text),
+    )
     return replace(build, fault=_fixed_fault(build) or launch_fault(build.listed))
 
 

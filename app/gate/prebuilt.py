@@ -121,7 +121,7 @@ def _portable(file: Path) -> bytes:
 def launches(text: str, kernel: str, arch: int, rank: Geometry) -> list[Launch]:
     """Every launch, each once, that the signature files and the configurations in the file give, companions' too."""
     found = list[Launch]()
-    for geometry in load_signature(kernel).launched_on(rank):
+    for geometry in load_signature(kernel).launched_on(rank, text):
         found += [launch for launch in _launches(text, kernel, arch, geometry) if launch not in found]
     return found
 

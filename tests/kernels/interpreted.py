@@ -201,12 +201,13 @@ def filled_up() -> dict[str, Any]:
     names = ("sglang.srt.runtime_context", "sglang.srt.configs.model_config")
     sglang: Any = Ranks()
     sys.modules |= dict.fromkeys(names, sglang)
-    kernel.own_heads.cache_clear()
+    without_ranks = kernel.own_heads(64)
+    torch.distributed.is_initialized = lambda: True
     out, lse_again = called(wide, torch.nn.functional.pad(inputs.attn_sink, (0, 48)))
     for name in names:
         del sys.modules[name]
-    kernel.own_heads.cache_clear()
-    return same([alone, lse], [out[:, :, :16], lse_again]) | {"shape": list(out.shape)}
+    found = same([alone, lse], [out[:, :, :16], lse_again])
+    return found | {"shape": list(out.shape), "without_ranks": without_ranks}
 
 
 GRID: dict[str, Callable[[], dict[str, Any]]] = {

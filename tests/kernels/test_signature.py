@@ -86,16 +86,17 @@ def test_missing_file_says_where_to_write_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("heads", "rank", "launched"),
+    ("told", "source", "rank", "launched"),
     [
-        ("own", Geometry(64, 4), [16]),
-        ("given", Geometry(64, 4), [64, 16]),
-        ("given", Geometry(16, 1), [16]),
-        ("given", Geometry(128, 1), [128]),
+        ("own_heads: own", "import x\ndef own(n): ...", Geometry(64, 4), [16]),
+        ("own_heads: own", "import x\ndef other(n): ...", Geometry(64, 4), [64, 16]),
+        ("", "", Geometry(64, 4), [64, 16]),
+        ("", "", Geometry(16, 1), [16]),
+        ("", "", Geometry(128, 1), [128]),
     ],
 )
-def test_a_kernel_is_launched_for_a_ranks_own_heads_or_for_those_that_sglang_gives_it(
-    tmp_path: Path, heads: str, rank: Geometry, launched: list[int]
+def test_a_file_that_tells_a_ranks_own_heads_is_launched_for_them_and_another_for_those_that_sglang_gives_it(
+    tmp_path: Path, told: str, source: str, rank: Geometry, launched: list[int]
 ) -> None:
-    signature = _load(tmp_path, f"{SIGNATURE}heads: {heads}\n")
-    assert [geometry.local_heads for geometry in signature.launched_on(rank)] == launched
+    signature = _load(tmp_path, f"{SIGNATURE}{told}\n")
+    assert [geometry.local_heads for geometry in signature.launched_on(rank, source)] == launched

@@ -38,10 +38,10 @@ def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Pr
     kernel = running.kernel
     running.package.check()
     seen = attending(read_testimonies(running.evidence, service))
-    _check_imported(seen, running)
+    check_imported(seen, running)
     entries = read_entries(running.triton_cache, kernel.kernel, running.since) if kernel.kernel else ()
     beside = [e for name in companions(kernel) for e in read_entries(running.triton_cache, name, running.since)]
-    heads = launched_heads(kernel, seen, engine.rank)
+    heads = seen.heads or engine.served.heads // engine.served.tp
     report = predict(kernel, engine.arch, heads)
     predicted = report.resources if report else ()
     agreement = agree(entries, predicted, lambda: predict_further(kernel, engine.arch, heads))
@@ -65,21 +65,12 @@ def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Pr
             "pid": seen.pid,
             "path": seen.path,
             "calls": [dict(c) for c in seen.calls],
-            "launched_heads": heads if kernel.kernel else None,
             "cache": [e.to_json() for e in entries],
             "prebuilt": running.ahead.to_json() if running.ahead else None,
             "compiled_after_start": sum(e.new for e in (*entries, *beside)),
             "code_as_predicted": agreement.exact,
         },
     )
-
-
-def launched_heads(kernel: PlacedKernel, seen: Testimony, rank: Geometry) -> int:
-    """Query heads of a launch: those of the calls that were seen, or the rank's own where it is for them alone."""
-    given = seen.heads or rank.padded().local_heads
-    if kernel.kernel and load_signature(kernel.kernel).own_heads:
-        return min(given, rank.local_heads)
-    return given
 
 
 def predict(kernel: PlacedKernel, arch: int, heads: int) -> GateReport | None:
@@ -165,7 +156,7 @@ def ran(told: Sequence[str], drawn: Sequence[str], predicted: Sequence[Resources
     return " ".join(dict.fromkeys(str(r.config) for r in predicted if r.fits))
 
 
-def _check_imported(seen: Testimony, running: Running) -> None:
+def check_imported(seen: Testimony, running: Running) -> None:
     kernel, package = running.kernel, running.package
     faults = []
     if seen.kernel_file != package.kernel_file:
@@ -178,6 +169,11 @@ def _check_imported(seen: Testimony, running: Running) -> None:
         faults.append(f"its path is {seen.path!r}, not {running.path!r}")
     if kernel.selector == "flashmla" and seen.calls:
         faults.append(f"sm_120's attention was called {len(seen.calls)} times on the card's own path")
+    faults += [
+        f"it is launched for {call['launched']} of the {call['own']} heads of its rank"
+        for call in seen.calls
+        if call["launched"] < call["own"]
+    ]
     if kernel.selector != "flashmla" and not seen.calls:
         faults.append("sm_120's attention was never called")
     if faults:

@@ -52,7 +52,7 @@ class Inspector:
         if not (self._folder / INPUTS).is_file() or not self._outputs:
             rows = min(outputs.ROWS, self._engine.served.max_running)
             outputs.record_inputs(endpoints, asked.prompts(rows), self._folder)
-        found = outputs.replay(endpoints, self._folder, [t.pid for t in told], self._engine.rank.local_heads)
+        found = outputs.replay(endpoints, self._folder, [t.pid for t in told])
         self._outputs[asked.variant].append(found)
         return {
             "inputs_sha256": found.inputs_sha256,
@@ -83,10 +83,10 @@ class Inspector:
         return {**facts, "file": name}
 
     def _expected(self, running: Running, told: tuple[Testimony, ...]) -> tracing.Expected:
-        from app.engine.sglang.evidence import launched_heads, predict
+        from app.engine.sglang.evidence import predict
 
-        kernel = running.kernel
-        heads = launched_heads(kernel, attending(told), self._engine.rank)
+        kernel, served = running.kernel, self._engine.served
+        heads = attending(told).heads or served.heads // served.tp
         report = predict(kernel, self._engine.arch, heads)
         if report is None or not kernel.kernel:
             raise NotReadyError(f"{kernel.variant} is no variant of the file any more; there is nothing to look for")

@@ -66,10 +66,10 @@ def record_inputs(endpoints: Endpoints, prompts: Sequence[str], folder: Path) ->
         ask(endpoints, RELEASE, folder, 1)
 
 
-def replay(endpoints: Endpoints, folder: Path, pids: Sequence[int], heads: int) -> Outputs:
+def replay(endpoints: Endpoints, folder: Path, pids: Sequence[int]) -> Outputs:
     """The service's outputs on the kept inputs; ProofError when another process than one of `pids` answered.
 
-    heads: a rank's own, the first ones; what comes out for those that fill it up is used by nobody.
+    Of a rank's own heads, the first ones, as the process tells: nobody uses what comes out for those that fill it up.
     """
     told = folder / f"{REPLAY}.json"
     told.unlink(missing_ok=True)
@@ -79,6 +79,7 @@ def replay(endpoints: Endpoints, folder: Path, pids: Sequence[int], heads: int) 
     if outcome["pid"] not in pids or outcome["inputs_sha256"] != kept:
         raise ProofError(f"process {outcome['pid']} attended to {outcome['inputs_sha256'][:12]}, not to {kept[:12]}")
     with np.load(file, allow_pickle=False) as held:
+        heads = int(outcome["own_heads"])
         turns = {
             turn: {k.removesuffix(f"/{turn}"): held[k][:, :, :heads] for k in held if k.endswith(turn)}
             for turn in _TURNS

@@ -51,7 +51,7 @@ class Prebuilder:
     """Compiles each variant once for an interpreter, an arch and a model; keeps the results in the lab's cache."""
 
     def __init__(self, served: Served, installation: Installation, rank: Geometry, arch: int, file: str) -> None:
-        """rank: the attention of one; file: the kernel's path in the package, which entries' debug information repeats."""
+        """rank: one's attention; file: the kernel's path in the package, which entries' debug information repeats."""
         self._rank, self._arch, self._file = rank, arch, Path(file)
         environment = engine_environment(served, installation, Path("unused"))
         self._server = Server(installation.python, environment | {"PYTHONPATH": ":".join(map(str, installation.paths))})

@@ -18,7 +18,8 @@ from app.records import read_json
 class Testimony:
     """One process: the kernel file it imported, its selector, the forced path, each shape attention was called with.
 
-    A call: batch, heads, topk, extra_topk, capturing (into a CUDA graph).
+    A call: batch, heads, topk, extra_topk, capturing (into a CUDA graph); own: of the heads, this rank's own by
+    SGLang's account; launched: those that the file's host code launches its kernel for.
     """
 
     pid: int
@@ -31,7 +32,7 @@ class Testimony:
     @property
     def heads(self) -> int | None:
         """Query heads that the kernel was launched for; None when it never was."""
-        return max((int(c["heads"]) for c in self.calls), default=None)
+        return max((int(c["launched"]) for c in self.calls), default=None)
 
 
 def read_testimonies(folder: Path, service: int) -> tuple[Testimony, ...]:

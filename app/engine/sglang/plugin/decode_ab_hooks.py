@@ -91,7 +91,10 @@ class Witness:
     def __init__(self, folder: Path, path: str) -> None:
         self._folder, self._path = folder, path
         self._shapes: list[tuple[Any, ...]] = []
+        # By heads given: this rank's own, and those that the kernel is launched for.
+        self._heads: dict[int, dict[str, int]] = {}
         kernel, entry = import_module(KERNEL), import_module(ENTRY)
+        self._kernel = kernel
         file = Path(str(kernel.__file__))
         self._imported = {
             "kernel_file": str(file),
@@ -114,9 +117,16 @@ class Witness:
             # After the call: a shape that failed was not run.
             result = function(*args, **kwargs)
             self._shapes.append(shape)
+            self._heads[shape[1]] = self._told_heads(shape[1])
             self.write()
             return result
         return function(*args, **kwargs)
+
+    def _told_heads(self, given: int) -> dict[str, int]:
+        # The file's own function, by which its host code launches, beside what SGLang says.
+        launched = getattr(self._kernel, "own_heads", None)
+        own = import_module("decode_ab_replay").own_heads(given)
+        return {"own": own, "launched": given if launched is None else int(launched(given))}
 
     def write(self) -> None:
         """The whole file anew, by rename."""
@@ -127,7 +137,7 @@ class Witness:
             "started": started_at(os.getpid()),
             "path": self._path,
             **self._imported,
-            "calls": [dict(zip(names, shape, strict=True)) for shape in self._shapes],
+            "calls": [dict(zip(names, shape, strict=True)) | self._heads[shape[1]] for shape in self._shapes],
         }
         self._folder.mkdir(parents=True, exist_ok=True)
         partial = self._folder / f".{os.getpid()}"

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -160,7 +161,21 @@ class Replay:
         packed = io.BytesIO()
         numpy.savez(packed, **outputs)
         _write(folder / f"outputs-{os.getpid()}.npz", packed.getvalue())
-        return {"inputs_sha256": hashlib.sha256(data).hexdigest(), "attention": f"{place}.{name}"}
+        heads = own_heads(max(int(call["q"].shape[-2]) for call in calls.values()))
+        attended = {"attention": f"{place}.{name}", "own_heads": heads}
+        return {"inputs_sha256": hashlib.sha256(data).hexdigest(), **attended}
+
+
+def own_heads(given: int) -> int:
+    """How many of the heads that attention is given are this rank's own, by SGLang's own account; the rest fills up."""
+    context: Any = sys.modules.get("sglang.srt.runtime_context")
+    if context is None or not import_module("torch").distributed.is_initialized():
+        return given
+    ranks = int(context.get_parallel().attn_tp_size)
+    if ranks == 1:
+        return given
+    models = import_module("sglang.srt.configs.model_config")
+    return min(given, int(models.ModelConfig.from_server_args(context.get_server_args()).num_attention_heads) // ranks)
 
 
 def kind(call: Mapping[str, Any]) -> str:

@@ -67,7 +67,8 @@ def replay(folder: Path) -> None:
     noise = rng.standard_normal(first.shape, dtype=np.float32) * np.float32(SHOWN.get("noise", 0.0))
     turns: dict[str, Any] = {f"128+0/{turn}": first + noise for turn in ("first", "again")}
     np.savez(folder / f"outputs-{os.getpid()}.npz", **turns)
-    tell(folder, REPLAY, {"inputs_sha256": hashlib.sha256(b"inputs").hexdigest(), "attention": "a stand-in's"})
+    told = {"attention": "a stand-in's", "own_heads": first.shape[2]}
+    tell(folder, REPLAY, {"inputs_sha256": hashlib.sha256(b"inputs").hexdigest(), **told})
 
 
 def tell(folder: Path, what: str, facts: dict[str, Any]) -> None:

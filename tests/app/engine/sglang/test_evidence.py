@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from app.engine.sglang.evidence import agree, chosen, launched_heads, ran
+from app.engine.sglang.engine import Running
+from app.engine.sglang.evidence import agree, check_imported, chosen, ran
+from app.engine.sglang.package import PrivatePackage
 from app.engine.sglang.plugin.decode_ab_hooks import started_at
 from app.engine.sglang.witness import attending, read_testimonies
 from app.errors import ProofError
 from app.gate.triton_cache import CacheEntry
 from app.kernel.placed import PlacedKernel
 from app.kernel.variants import KernelConfig
-from kernels.geometry import Geometry
 from kernels.resources import Resources
 
 ENTRY = CacheEntry("KEY", 4, 2, 100, "ab", 90, 40, "cd", True)
@@ -29,8 +30,11 @@ PRINTED = (
 )
 
 
+CALL = {"heads": 16, "own": 16, "launched": 16}
+
+
 def write_down(folder: Path, **changes: Any) -> None:
-    own = {"pid": os.getpid(), "started": started_at(os.getpid()), "calls": [{"heads": 16}]}
+    own = {"pid": os.getpid(), "started": started_at(os.getpid()), "calls": [CALL]}
     told = own | {"kernel_file": "/k.py", "kernel_sha256": "ab", "selector": "triton", "path": "decode"} | changes
     (folder / f"{told['pid']}.json").write_text(json.dumps(told))
 
@@ -84,21 +88,13 @@ def test_a_living_process_is_believed(tmp_path: Path) -> None:
     assert attending(read_testimonies(tmp_path, os.getpid())).heads == 16
 
 
-@pytest.mark.parametrize(
-    ("kernel", "rank", "launched"),
-    [
-        ("_sparse_mla_decode_kernel", Geometry(64, 4), 16),
-        ("_sparse_mla_decode_kernel", Geometry(64, 1), 64),
-        ("_tiled_sparse_decode_kernel", Geometry(64, 4), 64),
-        (None, Geometry(64, 4), 64),
-    ],
-)
-def test_a_kernel_of_ours_is_launched_for_a_ranks_own_heads_alone(
-    tmp_path: Path, kernel: str | None, rank: Geometry, launched: int
-) -> None:
-    write_down(tmp_path, calls=[{"heads": 64}])
+def test_a_kernel_that_leaves_out_heads_of_its_rank_proves_nothing(tmp_path: Path) -> None:
+    write_down(tmp_path, calls=[CALL | {"heads": 64, "launched": 8}])
     seen = attending(read_testimonies(tmp_path, os.getpid()))
-    assert launched_heads(replace(KERNEL, kernel=kernel), seen, rank) == launched
+    package = PrivatePackage(tmp_path, seen.kernel_file, "ab")
+    running = Running(KERNEL, package, "decode", tmp_path, tmp_path, 0.0)
+    with pytest.raises(ProofError, match="launched for 8 of the 16 heads of its rank"):
+        check_imported(seen, running)
 
 
 def test_what_an_earlier_process_of_the_same_number_wrote_is_not(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ def test_a_process_writes_down_what_it_imported_and_called(site: Path, plugin: P
     told = json.loads(file.read_text())
     assert told["kernel_file"] == str(site / pinned().file)
     assert (told["kernel_sha256"], told["selector"]) == (pinned().file_sha256, "triton")
-    assert told["calls"] == [{"batch": 8, "heads": 64, "topk": 128, "extra_topk": 512, "capturing": False}]
+    heads = {"heads": 64, "own": 64, "launched": 64}
+    assert told["calls"] == [{"batch": 8, "topk": 128, "extra_topk": 512, "capturing": False, **heads}]
 
 
 def test_dummy_weights_are_the_labs_where_asked(site: Path, plugin: Path) -> None:
