@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ RUNS = Path("runs")
 BLOCK_SCHEMA = MANIFEST_SCHEMA = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 # Of a fact that is told in an error, such as a line of flags.
-LONGEST_FACT = 120
+LONGEST_FACT = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +172,18 @@ def _difference(name: str, before: Any, now: Any) -> str:
     if isinstance(before, dict) and isinstance(now, dict):
         below = sorted(before.keys() | now.keys())
         return "; ".join(filter(None, (_difference(f"{name}.{k}", before.get(k), now.get(k)) for k in below)))
-    return "" if before == now else f"{name} was {_shown(before)} and is {_shown(now)}"
+    if before == now:
+        return ""
+    then, today = ("not set" if value is None else str(value) for value in (before, now))
+    # Of two long lines of flags, from the word at which they part.
+    same = os.path.commonprefix([then, today])
+    start = same.rfind(" ") + 1 if len(same) > LONGEST_FACT else 0
+    return f"{name} was {_cut(then, start)} and is {_cut(today, start)}"
 
 
-def _shown(value: Any) -> str:
-    text = "not set" if value is None else str(value)
-    return text if len(text) <= LONGEST_FACT else f"{text[:LONGEST_FACT]}..."
+def _cut(text: str, start: int) -> str:
+    kept = text[start : start + LONGEST_FACT]
+    return f"{'...' if start else ''}{kept}{'...' if start + LONGEST_FACT < len(text) else ''}"
 
 
 def _id(name: str, runs: Path) -> str:

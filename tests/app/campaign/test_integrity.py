@@ -111,6 +111,12 @@ def test_a_changed_gpu_clock_policy_stands_above_every_figure(
     assert text.index(said) < text.index(before)
 
 
+def test_a_host_of_two_cards_alike_has_the_clock_policy_of_one_such_card(folder: RunFolder) -> None:
+    for block in range(PLAN.blocks):
+        edit_block(folder, block, "conditions.json", {"gpu.power.limit": "600 W, 600 W" if block < 2 else "600 W"})
+    assert not [line for line in judge_again(folder).headline if "clock policy" in line]
+
+
 @FORMS
 def test_a_void_block_stands_above_every_figure(
     folder: RunFolder, form: Callable[[RunFolder], str], before: str

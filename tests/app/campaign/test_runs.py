@@ -79,6 +79,13 @@ def test_a_changed_fact_below_a_field_is_named_with_what_it_was(tmp_path: Path) 
         folder.keep_manifest({"stack": {"arch": "sm_90"}})
 
 
+def test_of_two_long_lines_of_flags_the_words_that_differ_are_told(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.keep_manifest({"arguments": "--flag value " * 20 + "--context-length 4096 --seed 1"})
+    with pytest.raises(InvalidCampaignError, match=r"was \.\.\.4096 --seed 1 and is \.\.\.5120 --seed 1;"):
+        folder.keep_manifest({"arguments": "--flag value " * 20 + "--context-length 5120 --seed 1"})
+
+
 def test_a_block_set_aside_is_kept_under_a_name_of_its_own(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for _ in range(2):
