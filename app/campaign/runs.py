@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 from dataclasses import dataclass
@@ -176,8 +175,8 @@ def _difference(name: str, before: Any, now: Any) -> str:
         return ""
     then, today = ("not set" if value is None else str(value) for value in (before, now))
     # Of two long lines of flags, from the word at which they part.
-    same = os.path.commonprefix([then, today])
-    start = same.rfind(" ") + 1 if len(same) > LONGEST_FACT else 0
+    same = next((at for at, (a, b) in enumerate(zip(then, today, strict=False)) if a != b), 0)
+    start = then[:same].rfind(" ") + 1 if same > LONGEST_FACT else 0
     return f"{name} was {_cut(then, start)} and is {_cut(today, start)}"
 
 
