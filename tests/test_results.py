@@ -63,14 +63,14 @@ def test_what_is_said_of_all_starts_and_windows_holds_in_their_table() -> None:
         rows = list(csv.DictReader(file))
     starts = {(r["campaign"], r["block"], r["start"]): r for r in rows}
     triton = [r for r in starts.values() if r["variant"] != "flashmla"]
-    assert (len(rows), len(starts), len(triton)) == (132, 22, 20)
+    assert (len(rows), len(starts), len(triton)) == (156, 26, 24)
     assert {(r["code_as_predicted"], r["compiled_after_start"]) for r in triton} == {("True", "0")}
     assert max(abs(float(r["client_over_server_pct"])) for r in rows) <= 0.91
-    assert max(float(r["loop_lag_p99_ms"]) for r in rows) <= 2.6
-    assert sum(float(r["window_s"]) < 3.2 for r in rows) == 1
+    assert max(float(r["loop_lag_p99_ms"]) for r in rows) <= 3.6
+    assert sum(float(r["window_s"]) < 3.2 for r in rows) == 2
 
 
 def test_limits_tell_the_most_blocks_that_a_pair_has() -> None:
     most = max(len({block for block, *_ in cells(pair.name)}) for pair in ALONE.iterdir() if pair.is_dir())
-    words = {2: "two", 3: "three"}
+    words = {2: "two", 3: "three", 4: "four"}
     assert f"{words[most]} blocks of a pair at most" in (ROOT / "docs/limits.md").read_text()
