@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from app.errors import RecordsError
-from loadtest.judge.calibrate import BLOCKS, DESIGNS, Row, broken_promises, calibrate
+from loadtest.judge.calibrate import BLOCKS, DESIGNS, SLOW_BLOCKS, Row, broken_promises, calibrate
 from loadtest.judge.calibrate_power import PlannedPower, broken_plans, calibrate_power
 from loadtest.judge.calibration import TABLE
 from loadtest.plan import Design
@@ -87,7 +87,7 @@ def _header() -> Iterator[str]:
         "design", "blocks", "false verdicts, worst", "pointwise coverage", "simultaneous coverage",
         "withheld under two modes, least", "coverage under two modes", "-2 % found", "-7 % found (reference v1)",
         "false accept, worst", "false reject, worst", "false reject by the other rule", "equivalent everywhere",
-        "two modes seen in quiet noise",
+        "two modes seen in quiet noise", "two modes seen where blocks are slow",
     )  # fmt: skip
     yield "| " + " | ".join(names) + " |"
     yield "|" + "---|" * len(names)
@@ -98,6 +98,7 @@ def _line(rows: list[Row]) -> str:
     one_mode = [r for r in rows if r.unimodal == "yes"]
     same = [r for r in one_mode if r.truth == "none"]
     two_modes = [r for r in rows if r.unimodal == "no"]
+    slow_blocks = next(r for r in same if r.noise == SLOW_BLOCKS.name)
     values = (
         rows[0].design,
         str(rows[0].blocks),
@@ -113,6 +114,7 @@ def _line(rows: list[Row]) -> str:
         _percent(quiet["-1 % (delta) everywhere"].false_reject_by_point),
         _percent(quiet["none"].equivalent_everywhere),
         _percent(quiet["none"].modes_flagged),
+        _percent(slow_blocks.modes_flagged),
     )
     return "| " + " | ".join(values) + " |"
 

@@ -2,6 +2,7 @@
 
 A level counts as bimodal when its best two-cluster split stands further apart than a limit in within-cluster standard
 deviations; the limit is larger for fewer starts, so that one-mode noise is called bimodal in about 1 % of campaigns.
+What all starts of a block lose alike, in both arms, is the block's condition (a slower host) and no mode of starts.
 Fewer blocks than a verdict needs show no modes: one slow start of three is weather.
 """
 
@@ -21,13 +22,17 @@ STARTS = (8.0, 12.0, 16.0, 24.0)
 LIMITS = (7.4, 6.4, 5.9, 5.0)
 # A slow start is slow at all its levels: once one level passes its limit, the others need only this share of it.
 FOLLOWING = 0.7
+# A run is at odds with its block only where it is this near, in gaps, to the mean of the other cluster: between the two
+# lies noise, and of 32 runs in clusters 6 sds apart one is on the wrong side of the middle in 4 % of levels.
+AT_ODDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Modes:
     """Per level (...): separation in within-cluster sds, whether it passes the limit, gap of means in log units.
 
-    slow (..., 2, starts per arm, levels) marks the runs of the lower cluster; meaningful only where bimodal.
+    slow (..., 2, starts per arm, levels) marks the runs of the lower cluster; meaningful only where bimodal. What whole
+    blocks lost is taken out of all of these.
     """
 
     bimodal: NDArray[np.bool_]
@@ -39,23 +44,22 @@ class Modes:
 def find_modes(log_rate: Floats) -> Modes:
     """Looks for two clusters in log rates of shape (..., blocks, arms, repeats, levels).
 
-    Each arm is first shifted to its fastest run, so that a true difference between the arms is no second mode.
+    Each arm is first shifted to its fastest run, so that a true difference between the arms is no second mode. Where
+    every block is of one cluster, the slow blocks are lifted to the others and the level is searched again: their loss
+    cancels in block differences, lets no other level follow, and must not hide slow starts.
     """
     runs = np.moveaxis(log_rate, -3, -4)
-    runs = runs.reshape(*runs.shape[:-3], -1, runs.shape[-1])
-    shifted = runs - runs.max(axis=-2, keepdims=True)
-    values = np.moveaxis(shifted, -1, 0).reshape(runs.shape[-1], *runs.shape[:-3], -1)
-    values = np.moveaxis(values, 0, -2)
-    cut, gap, variance = _best_split(values)
-    # Half of each level's variance is lent by the others: a level's own estimate from few starts is too shaky.
-    spread = np.sqrt((variance + np.median(variance, axis=-1, keepdims=True)) / 2)
-    separation = gap / np.maximum(spread, 1e-12)
-    limit = np.interp(values.shape[-1], STARTS, LIMITS)
-    # Rates this close are one mode, however tight each cluster: 0.01 % is under any clock's resolution.
-    apart = np.where(gap > 1e-4, separation, 0.0)
-    found = (apart > limit).any(axis=-1, keepdims=True) & (log_rate.shape[-4] >= MIN_BLOCKS)
-    bimodal = found & (apart > FOLLOWING * limit)
-    return Modes(bimodal, separation, gap, shifted <= cut[..., None, None, :])
+    runs = runs - runs.max(axis=(-3, -2), keepdims=True)
+    lifts = np.zeros((*runs.shape[:-4], runs.shape[-1]))
+    modes, apart = _search(runs, lifts)
+    for _ in range(1, runs.shape[-3]):
+        loss = np.where(apart[..., None, :], _block_losses(runs, modes), 0.0)
+        if not loss.any():
+            break
+        runs = runs + loss[..., None, :, None, :]
+        lifts += loss.any(axis=-2)
+        modes, apart = _search(runs, lifts)
+    return modes
 
 
 def unclear(modes: Modes, low: Floats, high: Floats) -> NDArray[np.bool_]:
@@ -72,8 +76,39 @@ def share_p(slow: NDArray[np.bool_]) -> float:
     return float(stats.fisher_exact(table)[1])
 
 
+def _search(runs: Floats, lifts: Floats) -> tuple[Modes, NDArray[np.bool_]]:
+    """Modes of shifted log rates (..., arms, blocks, repeats, levels), and which levels pass the lower limit."""
+    shifted = runs.reshape(*runs.shape[:-3], -1, runs.shape[-1])
+    values = np.moveaxis(shifted, -1, -3).reshape(*lifts.shape, -1)
+    cut, gap, inside = _best_split(values)
+    # A lift is one more mean estimated from the runs.
+    variance = inside / (values.shape[-1] - 2 - lifts)
+    # Half of each level's variance is lent by the others: a level's own estimate from few starts is too shaky.
+    spread = np.sqrt((variance + np.median(variance, axis=-1, keepdims=True)) / 2)
+    separation = gap / np.maximum(spread, 1e-12)
+    limit = np.interp(values.shape[-1], STARTS, LIMITS)
+    # Rates this close are one mode, however tight each cluster: 0.01 % is under any clock's resolution.
+    apart = np.where((gap > 1e-4) & (runs.shape[-3] >= MIN_BLOCKS), separation, 0.0)
+    follows = apart > FOLLOWING * limit
+    bimodal = follows & (apart > limit).any(axis=-1, keepdims=True)
+    return Modes(bimodal, separation, gap, shifted <= cut[..., None, None, :]), follows
+
+
+def _block_losses(runs: Floats, modes: Modes) -> Floats:
+    """How far behind slow blocks are by their fastest run, (..., blocks, levels); 0 at a level with a block of both."""
+    marks = modes.slow.reshape(runs.shape)
+    every = (-4, -3, -2)
+    low = (runs * marks).sum(axis=every, keepdims=True) / marks.sum(axis=every, keepdims=True)
+    gap = modes.gap[..., None, None, None, :]
+    slow = runs.mean(axis=(-4, -2), keepdims=True) < low + gap / 2
+    at_odds = np.where(slow, runs > low + (1 - AT_ODDS) * gap, runs < low + AT_ODDS * gap)
+    shared = slow & ~at_odds.any(axis=every, keepdims=True)
+    fastest = np.where(shared, runs, -np.inf).max(axis=every, keepdims=True)
+    return np.asarray(np.where(shared, -fastest, 0.0)[..., 0, :, 0, :])
+
+
 def _best_split(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Largest value of the lower cluster, gap of means and pooled variance, of the split with least squares inside."""
+    """Of the split with least squares inside: largest value of the lower cluster, gap of means, those squares."""
     ordered = np.sort(values, axis=-1)
     count = ordered.shape[-1]
     below = np.arange(1, count)
@@ -84,4 +119,4 @@ def _best_split(values: Floats) -> tuple[Floats, Floats, Floats]:
     best = inside.argmin(axis=-1)[..., None]
     gap = high / (count - below) - low / below
     pick = [np.take_along_axis(a, best, -1)[..., 0] for a in (ordered[..., :-1], gap, inside)]
-    return pick[0], pick[1], np.maximum(pick[2], 0.0) / (count - 2)
+    return pick[0], pick[1], np.maximum(pick[2], 0.0)

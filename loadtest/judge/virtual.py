@@ -27,7 +27,8 @@ class Noise:
     level. tails: degrees of freedom of Student noise (None is Gaussian). warmup: rate missing at the campaign's begin,
     decaying over a third of it. drift_sd with drift_rho (correlation of successive starts): AR(1); walk_sd: random walk
     a start. step: one change at a random time. stall_depth: loss of the slow mode, which takes a share stall_share of
-    the starts, or of single cells where stall_cells.
+    the starts, or of single cells where stall_cells. block_depth: loss of a share block_share of the blocks, at all
+    starts of such a block, as on a slower host.
     """
 
     name: str
@@ -43,16 +44,21 @@ class Noise:
     stall_depth: float = 0.0
     stall_share: float = 0.25
     stall_cells: bool = False
+    block_depth: float = 0.0
+    block_share: float = 1 / 3
 
     @property
     def unimodal(self) -> bool:
-        """Whether every start comes from one mode."""
+        """Whether block differences come from one mode: slow blocks are slow in both arms, and cancel."""
         return self.stall_depth == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Campaigns:
-    """Log rates, shape (campaigns, blocks, starts of a block, levels), and which cells ran in the slow mode."""
+    """Log rates, shape (campaigns, blocks, starts of a block, levels), and which cells ran in the slow mode.
+
+    A slow block is no slow mode: it is slow in both arms.
+    """
 
     plan: Plan
     log_rate: Floats
@@ -92,7 +98,7 @@ def simulate(
     slow = _slow(noise, shape, rng)
     base = np.log(100 * np.sqrt(plan.concurrencies))
     rate = base + truth + _start_noise(noise, shape, rng) + slow * np.log1p(-noise.stall_depth)
-    return Campaigns(plan, rate + _drift(noise, plan, shape, rng), slow)
+    return Campaigns(plan, rate + _drift(noise, plan, shape, rng) + _slow_blocks(noise, shape, rng), slow)
 
 
 def _start_noise(noise: Noise, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
@@ -110,6 +116,13 @@ def _draw(noise: Noise, shape: tuple[int, ...], rng: np.random.Generator) -> Flo
 def _slow(noise: Noise, shape: tuple[int, ...], rng: np.random.Generator) -> Bools:
     drawn = rng.random(shape if noise.stall_cells else (*shape[:-1], 1)) < noise.stall_share
     return np.broadcast_to(drawn & (noise.stall_depth > 0), shape)
+
+
+def _slow_blocks(noise: Noise, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:
+    if not noise.block_depth:
+        return np.zeros(shape)
+    slower = rng.random((*shape[:2], 1, 1)) < noise.block_share
+    return np.broadcast_to(slower * np.log1p(-noise.block_depth), shape)
 
 
 def _drift(noise: Noise, plan: Plan, shape: tuple[int, ...], rng: np.random.Generator) -> Floats:

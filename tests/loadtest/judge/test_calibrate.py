@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import RecordsError
 from loadtest.judge import calibrate, calibration, calibration_report
-from loadtest.judge.calibrate import NOISES, broken_promises, measure
+from loadtest.judge.calibrate import NOISES, SLOW_BLOCKS, broken_promises, measure
 from loadtest.judge.calibrate_power import PlannedPower, broken_plans, calibrate_power
 from loadtest.judge.calibration_report import BEGIN, END, Calibration, write
 from loadtest.judge.facts import Facts
@@ -17,7 +17,7 @@ from loadtest.judge.modes import find_modes
 from loadtest.judge.rules import decide
 from loadtest.judge.stats import analyse
 from loadtest.judge.verdict import judge
-from loadtest.judge.virtual import simulate
+from loadtest.judge.virtual import Noise, simulate
 from loadtest.plan import Plan
 
 CAMPAIGNS = 300
@@ -70,6 +70,18 @@ def test_a_plan_that_finds_too_little_is_named() -> None:
 def test_same_seed_gives_the_same_row() -> None:
     first, again = (repr(measure("single", 4, NOISES[0], "none", 50, 3)) for _ in range(2))
     assert first == again
+
+
+def test_slow_blocks_keep_nothing_back(small: Calibration) -> None:
+    rows = {(r.blocks, r.truth): r for r in small.rows if r.noise == SLOW_BLOCKS.name}
+    assert all(r.unimodal == "yes" and r.uncancelled == 0 and r.modes_flagged < 0.06 for r in rows.values())
+    assert rows[8, "-2 % everywhere"].found > 0.95
+
+
+def test_modes_that_cancel_in_every_block_are_not_asked_to_be_withheld() -> None:
+    noise = Noise("stalls", stall_depth=0.24, stall_share=0.25)
+    equal = 0.25**2 + 0.75**2
+    assert measure("single", 4, noise, "none", 400, 0).uncancelled == pytest.approx(1 - equal**4, abs=0.06)
 
 
 @pytest.mark.parametrize("place", range(5))

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from loadtest.judge.modes import Modes, find_modes, share_p, unclear
 from loadtest.judge.stats import Floats
+
+# Tokens per second of an H200 campaign, four blocks on hosts of their own: the control's, then the variant's.
+SLOW_HOST = [[12632, 12509, 12489, 12210], [12865, 12787, 12752, 12412]]
+SLOW_STARTS = [[18470, 18415, 17954, 17914], [18973, 18980, 18878, 18295]]
 
 
 def runs(blocks: int = 8, repeats: int = 2, levels: int = 6, seed: int = 0) -> Floats:
@@ -52,6 +58,51 @@ def test_two_modes_keep_back_only_what_they_could_make(low: float, high: float, 
     assert unclear(modes, np.array([low]), np.array([high])).tolist() == [kept_back]
 
 
+def measured(*levels: list[list[int]]) -> Floats:
+    return np.asarray(np.log(levels)).transpose(2, 1, 0)[:, :, None, :]
+
+
+def test_a_host_slow_in_both_arms_is_no_second_mode_and_starts_slow_in_one_are() -> None:
+    modes = find_modes(measured(SLOW_HOST, SLOW_STARTS))
+    assert modes.bimodal.tolist() == [False, True]
+    assert modes.slow[..., 1].sum(axis=1).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(("blocks", "repeats"), [(4, 1), (4, 2), (8, 2), (16, 2)])
+@pytest.mark.parametrize("loss", [0.03, 0.24])
+def test_blocks_slow_in_every_start_show_no_modes(blocks: int, repeats: int, loss: float) -> None:
+    rates = runs(blocks, repeats)
+    rates[: blocks // 3] -= loss
+    assert not find_modes(rates).bimodal.any()
+
+
+def test_hosts_of_three_speeds_show_no_modes() -> None:
+    rates = runs()
+    rates[1:3] -= 0.05
+    rates[6] -= 0.2
+    assert not find_modes(rates).bimodal.any()
+
+
+def test_a_slow_host_does_not_hide_slow_starts() -> None:
+    rates = runs()
+    rates[1:3] -= 0.24
+    rates[2, 0, 1] -= 0.07
+    rates[5, 1, 0] -= 0.07
+    modes = find_modes(rates)
+    assert modes.bimodal.all()
+    assert modes.gap == pytest.approx(0.07, abs=0.01)
+    assert (modes.slow.sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize(("slow", "follows"), [(np.s_[2, 0, 0, 0], True), (np.s_[2, :, :, 0], False)])
+def test_slow_starts_at_one_level_let_another_follow_and_a_slow_block_does_not(slow: Any, follows: bool) -> None:
+    rates = runs(4, 1)
+    rates[1:3, 0, 0, 1] -= 0.016
+    assert not find_modes(rates).bimodal.any()
+    rates[slow] -= 0.2
+    assert find_modes(rates).bimodal[:2].tolist() == [follows, follows]
+
+
 def test_a_step_between_blocks_shared_by_both_arms_is_drift() -> None:
     rates = runs()
     rates[5:] -= 0.01
@@ -63,6 +114,15 @@ def test_thousands_of_campaigns_are_searched_as_each_alone() -> None:
     rates[7, 0, 0, 0] -= 0.07
     found = find_modes(rates).bimodal
     assert found.any(axis=1).tolist() == [s == 7 for s in range(20)]
+
+
+def test_slow_blocks_are_lifted_in_their_own_campaign_alone() -> None:
+    rates = np.stack([runs(seed=s) for s in range(20)])
+    rates[3, 2:5] -= 0.1
+    rates[3:9, 4, 1, 0] -= 0.06
+    together, alone = find_modes(rates), [find_modes(r) for r in rates]
+    assert together.bimodal.tolist() == [m.bimodal.tolist() for m in alone]
+    np.testing.assert_allclose(together.separation, [m.separation for m in alone])
 
 
 def test_share_of_slow_runs_is_compared_as_a_proportion() -> None:

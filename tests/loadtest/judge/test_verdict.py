@@ -184,6 +184,23 @@ def test_two_modes_withhold_every_claim_that_they_could_make() -> None:
     assert all(x.modes and x.modes.gap_pct == pytest.approx(-7, abs=1.5) for x in variant.levels)
 
 
+def test_a_slow_host_keeps_no_claim_back_and_slow_starts_do() -> None:
+    plan = Plan(7, {"changed": "pinned"}, (48, 80), 4, design="single")
+    rates = {
+        ("pinned", 48): (12632, 12509, 12489, 12210),
+        ("changed", 48): (12865, 12787, 12752, 12412),
+        ("pinned", 80): (18470, 18415, 17954, 17914),
+        ("changed", 80): (18973, 18980, 18878, 18295),
+    }
+    drawn = simulate(plan, {}, Noise("replaced"), 1, np.random.default_rng(0)).cells(0)
+    cells = [replace(c, tokens_per_s=float(rates[c.variant, c.concurrency][c.block])) for c in drawn]
+    low, high = judge(plan, cells, FACTS).variants[0].levels
+    assert (low.outcome, low.modes) == ("better", None)
+    assert high.outcome == "undecided"
+    assert high.modes
+    assert (high.modes.control_slow, high.modes.variant_slow) == (2, 1)
+
+
 def test_gain_at_high_and_loss_at_low_concurrency_is_a_crossover() -> None:
     found = verdict_on(CLAIM).variants[0].interaction
     assert found

@@ -63,6 +63,15 @@ def test_stalled_starts_are_slow_at_every_level_and_marked() -> None:
     assert (campaigns.slow.all(axis=-1) == campaigns.slow.any(axis=-1)).all()
 
 
+def test_slow_blocks_are_slow_at_every_start_and_level_and_no_slow_mode() -> None:
+    campaigns = drawn(Noise("slow blocks", 0, 0, block_depth=0.03, block_share=0.4), campaigns=500)
+    loss = campaigns.log_rate - np.log(100 * np.sqrt(LEVELS))
+    slow = loss.mean(axis=(2, 3), keepdims=True) < np.log(0.98)
+    np.testing.assert_allclose(loss, np.broadcast_to(slow * np.log(0.97), loss.shape), atol=1e-12)
+    assert slow.mean() == pytest.approx(0.4, abs=0.04)
+    assert not campaigns.slow.any()
+
+
 def test_cells_are_the_plans_starts_at_every_level() -> None:
     campaigns = drawn(effect=0.1)
     cells = campaigns.cells(0)
