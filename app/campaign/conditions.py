@@ -30,6 +30,12 @@ def conditions() -> dict[str, str]:
     return found | visible | {f"gpu.{field}": value for field, value in _gpu().items()}
 
 
+def said_once(value: str) -> str:
+    """What all cards of a host say alike, which older campaigns hold once for each of them."""
+    cards = value.split(", ")
+    return cards[0] if len(set(cards)) == 1 else value
+
+
 def _cpu_model() -> str:
     lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Hardware"))]
@@ -43,7 +49,6 @@ def _gpu() -> dict[str, str]:
         return {}
     except NotReadyError as e:
         return {"state": str(e)}
-    # What all cards say is said once: a host of fewer cards is no other clock policy.
-    said = {field: [card[field] for card in cards] for field in GPU_FIELDS}
-    alike = {field: values[:1] if len(set(values)) == 1 else values for field, values in said.items()}
-    return {"count": str(len(cards)), **{field: ", ".join(values) for field, values in alike.items()}}
+    # A host of fewer cards is no other clock policy.
+    said = {field: said_once(", ".join(card[field] for card in cards)) for field in GPU_FIELDS}
+    return {"count": str(len(cards)), **said}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
+from app.campaign.conditions import said_once
 from app.campaign.runs import RunFolder
 from app.errors import InvalidCampaignError
 from app.records import read_json
@@ -69,14 +70,8 @@ def _changes(conditions: Mapping[int, Mapping[str, str]]) -> Iterator[str]:
 
 
 def _runs(found: Mapping[int, Mapping[str, str]], key: str) -> Iterator[tuple[str, Iterator[tuple[int, str]]]]:
-    said = ((b, _said_once(seen.get(key, "not recorded"))) for b, seen in sorted(found.items()))
+    said = ((b, said_once(seen.get(key, "not recorded"))) for b, seen in sorted(found.items()))
     return groupby(said, key=lambda pair: pair[1])
-
-
-def _said_once(value: str) -> str:
-    """What all cards of a host say, which was once recorded for each of them."""
-    cards = value.split(", ")
-    return cards[0] if len(set(cards)) == 1 else value
 
 
 def _span(blocks: list[int]) -> str:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.campaign.conditions import said_once
 from app.engine.sim.engine import CALIBRATION
 from app.report.campaign_view import CampaignView
 from app.report.judged import Judged, Level
@@ -227,7 +228,7 @@ def conditions(view: CampaignView) -> str:
     seen = [r.conditions or {} for r in view.starts]
     fields = (("host", "host"), ("cpu", "cpu"), ("gpu.name", "GPU"), ("gpu.driver_version", "driver"))
     found = [
-        f"{word} {listed(dict.fromkeys(c[k] for c in seen if k in c))}"
+        f"{word} {listed(dict.fromkeys(said_once(c[k]) for c in seen if k in c))}"
         for k, word in fields
         if any(k in c for c in seen)
     ]
