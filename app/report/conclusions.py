@@ -17,6 +17,8 @@ from app.report.wording import counted, interval, listed, number, predicted_rang
 # "start-01-v2 C=96: decode queues": where, then what.
 _PLACED = re.compile(r"([^:]*C=\d+|start-\d+-[^:]*): (.*)", re.DOTALL)
 _BUSY = ("client late", "client saturated", "late reads", "requests in flight on average")
+# Of the verdict's headline, what every form of a report repeats above its figures.
+_ALARMS = (" changed between blocks: ", "log probabilities of ")
 _NUMBERS = re.compile(r"\d+(\.\d+)?")
 DECISIONS = {
     "accept": "accepted",
@@ -69,8 +71,8 @@ def void_blocks(view: CampaignView) -> tuple[str, ...]:
 
 
 def warnings(view: CampaignView) -> tuple[str, ...]:
-    """What must be known before any figure is: conditions that changed, promotions against the verdict."""
-    told = tuple(line for line in view.verdict.get("headline", ()) if " changed between blocks: " in line)
+    """What must be known before any figure is: changed conditions, log probabilities apart, promotions by force."""
+    told = tuple(line for line in view.verdict.get("headline", ()) if any(words in line for words in _ALARMS))
     forced = (
         f"{entry['variant']} was made stable by force at {entry['at']}, against this campaign's decision "
         f"({entry['decision']}): {entry['reason']}"

@@ -104,3 +104,8 @@ def test_the_basis_says_that_windows_held_decode_alone(view: CampaignView) -> No
     alone = replace(view.plan, window=replace(view.plan.window, decode_only=True))
     assert "in windows of decode alone" in conclusions.basis(replace(view, plan=alone))
     assert "decode alone" not in conclusions.basis(view)
+
+
+def test_log_probabilities_that_lie_apart_are_a_warning(view: CampaignView) -> None:
+    told = "log probabilities of v1's answers are up to 0.3 nats from those of pinned"
+    assert told in conclusions.warnings(replace(view, verdict={**view.verdict, "headline": [told, "something else"]}))
