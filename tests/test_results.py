@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from app.report import slow_blocks
+from app.report.campaign_view import read_campaign
+
 ROOT = Path(__file__).resolve().parents[1]
 ALONE = ROOT / "docs" / "results" / "h200_decode_alone"
 
@@ -74,3 +77,11 @@ def test_limits_tell_the_most_blocks_that_a_pair_has() -> None:
     most = max(len({block for block, *_ in cells(pair.name)}) for pair in ALONE.iterdir() if pair.is_dir())
     words = {2: "two", 3: "three", 4: "four"}
     assert f"{words[most]} blocks of a pair at most" in (ROOT / "docs/limits.md").read_text()
+
+
+def test_committed_reports_name_the_blocks_that_their_cells_show_as_slow() -> None:
+    pairs = [pair for pair in ALONE.iterdir() if pair.is_dir()]
+    told = {pair.name: slow_blocks.lines(read_campaign(pair)) for pair in pairs}
+    assert [name for name, lines in told.items() if lines] == ["fast-v1-v2-pinned"]
+    report = (ALONE / "fast-v1-v2-pinned" / "report.md").read_text()
+    assert all(f"- {line}\n" in report for line in told["fast-v1-v2-pinned"])

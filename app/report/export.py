@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from app.report import conclusions
+from app.report import conclusions, slow_blocks
 from app.report.campaign_view import CampaignView
 from app.report.measured import Measured
 from app.report.predictions import predictions
@@ -57,6 +57,7 @@ def summary(view: CampaignView) -> dict[str, Any]:
         "interim": bool(view.verdict.get("interim", True)),
         "blocks_planned": view.plan.blocks,
         "blocks_used": view.verdict.get("blocks_used", 0),
+        "blocks_slow": slow_blocks.records(view),
         "blocks_void": [{"block": b, "reasons": list(reasons)} for b, reasons in view.void_blocks.items()],
         "decisions": [
             {"variant": j.variant, "control": j.control, "decision": j.decision, "reason": j.reason, "stamps": j.stamps}

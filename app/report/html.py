@@ -19,6 +19,7 @@ from app.report import (
     figures_load,
     kernel_alone,
     provenance,
+    slow_blocks,
     transfer,
     wording,
 )
@@ -81,6 +82,8 @@ def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, An
         },
         "latencies": evidence.latency_grid(view),
         "same_code": _same_code(view),
+        "slow_rule": slow_blocks.RULE,
+        "slow_blocks": slow_blocks.lines(view),
         "limits": provenance.limits(view),
     }
 

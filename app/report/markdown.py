@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from app.report import conclusions, provenance
+from app.report import conclusions, provenance, slow_blocks
 from app.report.after_load import explained_grid
 from app.report.campaign_view import CampaignView
 from app.report.judged import Judged
@@ -42,6 +42,7 @@ def _parts(view: CampaignView) -> Iterator[str]:
     for judged in view.judged:
         yield _variant(view, judged)
     yield _explained(view)
+    yield _slow_blocks(view)
     yield "\n".join(f"- note: {escaped(note)}" for note in view.verdict.get("notes", ()))
     yield "\n".join(f"- {escaped(line)}" for line in conclusions.error_rates(view))
     yield "<details><summary>What this campaign cannot tell</summary>"
@@ -63,6 +64,11 @@ def _explained(view: CampaignView) -> str:
     if not grid.rows:
         return ""
     return f"{grid.caption}:\n\n{table(grid.columns, [[*map(escaped, row)] for row in grid.rows], grid.numeric)}"
+
+
+def _slow_blocks(view: CampaignView) -> str:
+    told = [f"- {escaped(line)}" for line in slow_blocks.lines(view)]
+    return f"{slow_blocks.RULE}:\n\n" + "\n".join(told) if told else ""
 
 
 def level_table(view: CampaignView, judged: Judged) -> str:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.report import conclusions
+from app.report import conclusions, slow_blocks
 from app.report.campaign_view import CampaignView
 from app.report.curves import answers, throughput_curves, unanswered
 from app.report.judged import Level
@@ -57,6 +57,8 @@ def _print_head(view: CampaignView, console: Console) -> None:
         console.print(Text(f"void: {line}", style="magenta"))
     for line in conclusions.redone(view):
         console.print(Text(f"set aside and measured again: {line}", style="magenta"))
+    for line in slow_blocks.lines(view):
+        console.print(Text(f"{line}; it cancels in the effects"))
 
 
 def _level_table(view: CampaignView, concurrency: int) -> Table:

@@ -48,18 +48,32 @@ def find_modes(log_rate: Floats) -> Modes:
     every block is of one cluster, the slow blocks are lifted to the others and the level is searched again: their loss
     cancels in block differences, lets no other level follow, and must not hide slow starts.
     """
+    return _searched(log_rate)[0]
+
+
+def shared_losses(log_rate: Floats) -> Floats:
+    """By how much `find_modes` lifts whole blocks, in log units, (..., blocks, levels); 0 where a block is not slow.
+
+    It is what every run of the block, in both arms, is at least behind the fastest run of its arm.
+    """
+    return _searched(log_rate)[1]
+
+
+def _searched(log_rate: Floats) -> tuple[Modes, Floats]:
     runs = np.moveaxis(log_rate, -3, -4)
     runs = runs - runs.max(axis=(-3, -2), keepdims=True)
     lifts = np.zeros((*runs.shape[:-4], runs.shape[-1]))
+    losses = np.zeros((*runs.shape[:-4], runs.shape[-3], runs.shape[-1]))
     modes, apart = _search(runs, lifts)
     for _ in range(1, runs.shape[-3]):
         loss = np.where(apart[..., None, :], _block_losses(runs, modes), 0.0)
         if not loss.any():
             break
         runs = runs + loss[..., None, :, None, :]
+        losses += loss
         lifts += loss.any(axis=-2)
         modes, apart = _search(runs, lifts)
-    return modes
+    return modes, losses
 
 
 def unclear(modes: Modes, low: Floats, high: Floats) -> NDArray[np.bool_]:

@@ -42,7 +42,7 @@ def test_row_says_effect_interval_and_outcome(view: CampaignView) -> None:
 
 
 def test_row_names_its_control_where_there_are_several(view: CampaignView) -> None:
-    several = replace(view, plan=replace(view.plan, controls={"pinned": "baseline", "v1": "pinned"}))
+    several = replace(view, plan=replace(view.plan, controls={"pinned": "baseline", "v1": "pinned"}), cells=())
     rows = printed(several).split("C = 1 ")[1].split("C = 2 ")[0]
     assert "\nv1 vs pinned " in rows
     assert "\npinned vs baseline " in rows
