@@ -41,6 +41,9 @@ METRICS = (
 # Histograms, of which sum and count are kept: what the KV of one request took from prefill to decode, by either side.
 TRANSFER = ("latency_ms", "total_mb", "bootstrap_ms", "alloc_ms")
 TRANSFER_METRICS = tuple(f"kv_transfer_{name}_{part}" for name in TRANSFER for part in ("sum", "count"))
+# Beside them: how many ranks they are summed over, by their labels. SGLang's schedulers each count their own part of a
+# request, those of a tensor-parallel group too, and none is exported before its first transfer.
+TRANSFER_RANKS = "kv_transfer_ranks"
 # The router's own (sglang-router 0.3.2); a status code becomes part of the name.
 ROUTER_METRICS = (
     "smg_http_requests_total",
@@ -52,6 +55,7 @@ ROUTER_METRICS = (
 _NAMES = "|".join([*(f"sglang:{name}" for name in (*METRICS, *TRANSFER_METRICS)), *ROUTER_METRICS])
 _LINE = re.compile(rb"^(" + _NAMES.encode() + rb")(\{[^}\n]*\})?[ \t]+([-+0-9.eE]+|NaN)[ \t]*(?:\d+)?$", re.MULTILINE)
 _PART = re.compile(rb'[{,](?:mode|status_code)="(\w+)"')
+_RANK = re.compile(rb'[{,]((?:tp|pp|dp)_rank="\d+")')
 _SOURCE = re.compile(rb'[{,]cache_source="(\w+)"')
 TIMEOUT_S = 5.0
 LIMIT_BYTES = 16 * 1024 * 1024
@@ -69,8 +73,12 @@ class Sample:
 
 
 def read_metrics(text: bytes) -> dict[str, float]:
-    """The kept metrics of a Prometheus page, summed over labels; a `mode` or `status_code` becomes part of the name."""
+    """The kept metrics of a Prometheus page, summed over labels; a `mode` or `status_code` becomes part of the name.
+
+    TRANSFER_RANKS stands among them where transfers carry labels of ranks.
+    """
     values: dict[str, float] = {}
+    ranks: set[frozenset[bytes]] = set()
     for name, labels, value in _LINE.findall(text):
         source, part = _SOURCE.search(labels), _PART.search(labels)
         if source and source[1] != b"total":
@@ -78,7 +86,9 @@ def read_metrics(text: bytes) -> dict[str, float]:
         key = name.decode().removeprefix("sglang:") + (f":{part[1].decode()}" if part else "")
         with contextlib.suppress(ValueError):  # such as 1.2.3: another page's business
             values[key] = values.get(key, 0.0) + float(value)
-    return values
+        if key in TRANSFER_METRICS and (rank := frozenset(_RANK.findall(labels))):
+            ranks.add(rank)
+    return values | ({TRANSFER_RANKS: float(len(ranks))} if ranks else {})
 
 
 class Server:

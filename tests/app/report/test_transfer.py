@@ -70,13 +70,13 @@ def test_growth_from_edge_to_edge_of_the_windows_gives_means_by_variant_and_conc
     rows = {row[:2]: dict(zip(COLUMNS, row, strict=True)) for row in grid.rows}
     assert set(rows) == {(name, str(level)) for name in view.variants for level in (1, 2, 4)}
     starts = sum(record.start.variant == "v1" for record in view.starts)
-    figures = (str(10 * starts), "512.0", "20.00", "25.00", "8.00 / 1.00", "0.00 / 3.00", "0 / 0")
+    figures = ("- / -", str(10 * starts), "512.0", "20.00", "25.00", "8.00 / 1.00", "0.00 / 3.00", "0 / 0")
     assert rows["v1", "4"] == dict(zip(COLUMNS, ("v1", "4", *figures), strict=True))
 
 
 def test_a_window_without_a_transfer_shows_none(changed: Change) -> None:
     grid = transfer_grid(read_transfers(read_campaign(changed(transfers))))
-    assert {row[2:] for row in grid.rows if row[1] == "2"} == {(*"----", "- / -", "- / -", "0 / 0")}
+    assert {row[2:] for row in grid.rows if row[1] == "2"} == {("- / -", *"----", "- / -", "- / -", "0 / 0")}
 
 
 def test_the_report_shows_transfers_beside_the_readings(
@@ -119,4 +119,24 @@ def test_a_server_started_anew_within_a_window_or_read_once_counts_for_nothing(
 
 def test_failed_transfers_are_told_by_the_side_that_counted_them() -> None:
     read = [Grown("v1", 8, "decode", {"num_transfer_failed_reqs_total": n}) for n in (2.0, 1.0)]
-    assert transfer_grid(read).rows == (("v1", "8", *"----", "- / -", "- / -", "- / 3"),)
+    assert transfer_grid(read).rows == (("v1", "8", "- / -", *"----", "- / -", "- / -", "- / 3"),)
+
+
+def ranked(load: dict[str, Any]) -> None:
+    """Two ranks of prefill and one of decode, each with the same counts."""
+    transfers(load)
+    for one in load["server"]["samples"]:
+        ranks = 2 if one["role"] == "prefill" else 1
+        one["values"] = {k: ranks * v for k, v in one["values"].items()} | {"kv_transfer_ranks": ranks}
+
+
+def test_what_is_summed_over_ranks_says_over_how_many_and_keeps_the_means_of_one(changed: Change) -> None:
+    view = read_campaign(changed(ranked))
+    (row,) = (r for r in transfer_grid(read_transfers(view)).rows if r[:2] == ("v1", "4"))
+    told, starts = dict(zip(COLUMNS, row, strict=True)), sum(record.start.variant == "v1" for record in view.starts)
+    assert (told["ranks"], told["transfers"], told["MB"]) == ("2 / 1", str(2 * 10 * starts), "512.0")
+
+
+def test_a_rank_that_tells_of_its_first_transfer_late_shows() -> None:
+    read = [Grown("v1", 8, "prefill", {}, ranks) for ranks in (1, 4, 4, 0)]
+    assert transfer_grid(read).rows[0][COLUMNS.index("ranks")] == "1, 4 / -"

@@ -83,7 +83,25 @@ def test_of_a_transfers_histograms_sum_and_count_are_kept_over_all_ranks() -> No
         page += f"sglang:kv_transfer_total_mb_sum{{{labels}}} {megabytes}\n"
         page += f"sglang:kv_transfer_total_mb_created{{{labels}}} 1.76e+09\n"
     page += f"sglang:kv_transfer_speed_gb_s_sum{{{rank.format(0)}}} 9.0\n"
-    assert read_metrics(page.encode()) == {"kv_transfer_total_mb_sum": 2048.5, "kv_transfer_total_mb_count": 4}
+    summed = {"kv_transfer_total_mb_sum": 2048.5, "kv_transfer_total_mb_count": 4}
+    assert read_metrics(page.encode()) == summed | {"kv_transfer_ranks": 2}
+
+
+@pytest.mark.parametrize(
+    ("labels", "ranks"),
+    [
+        (('tp_rank="0",dp_rank="0"', 'tp_rank="0",dp_rank="1"', 'tp_rank="1",dp_rank="1"'), 3),
+        (('pp_rank="0",tp_rank="0"', 'pp_rank="1",tp_rank="0"'), 2),
+        (('tp_rank="7"',), 1),
+        (('model_name="m"',), None),
+    ],
+)
+def test_the_ranks_that_a_transfers_histograms_are_summed_over_are_counted(
+    labels: tuple[str, ...], ranks: int | None
+) -> None:
+    lines = (f"sglang:kv_transfer_{name}_ms_sum{{{each}}} 5.0" for name in ("alloc", "latency") for each in labels)
+    page = 'sglang:num_running_reqs{tp_rank="9"} 1.0\n' + "\n".join(lines)
+    assert read_metrics(page.encode()).get("kv_transfer_ranks") == ranks
 
 
 def test_sample_is_read_and_survives_its_json(server: Server) -> None:
