@@ -62,7 +62,7 @@ def host_code(source: str, kernel: str, companions: Collection[str] = ()) -> str
     """What of a module the machine code of its kernels does not tell: equal for modules that launch them alike.
 
     Left out: the bodies of `kernel` and its companions, what these bodies alone reach, the autotuner of `kernel`, and
-    what the kernels are called.
+    what its kernels are called, those that are never launched and functions of kernels too.
     """
     tree = _parse(source)
     homes = _homes(tree)
@@ -71,8 +71,8 @@ def host_code(source: str, kernel: str, companions: Collection[str] = ()) -> str
     shells = {id(node): _shell(node, kernel) for node in tree.body if id(node) in launched}
     rest = [node for node in tree.body if id(node) not in device]
     host = {id(node) for node in _reached([*rest, *shells.values()], homes, stop=launched)}
-    names = {kernel: "<kernel>"} | {name: f"<companion {i}>" for i, name in enumerate(in_order(source, companions))}
-    return _dumped([shells.get(id(node), node) for node in tree.body if id(node) in host | launched], names)
+    told = [shells.get(id(node), node) for node in tree.body if id(node) in host | launched]
+    return _dumped(told, _placeholders(told, kernel, in_order(source, companions)))
 
 
 def in_order(source: str, kernels: Collection[str]) -> list[str]:
@@ -81,17 +81,32 @@ def in_order(source: str, kernels: Collection[str]) -> list[str]:
     return sorted(kernels, key=lambda name: _function(tree, name).lineno)
 
 
+def _placeholders(nodes: Sequence[ast.stmt], kernel: str, companions: Sequence[str]) -> dict[str, str]:
+    """What each kernel of a module's host code is called in place of its name: its part in it, or its place."""
+    others = [node.name for node in nodes if isinstance(node, ast.FunctionDef) and _is_jit(node)]
+    return {
+        **{name: f"<other {i}>" for i, name in enumerate(others)},
+        **{name: f"<companion {i}>" for i, name in enumerate(companions)},
+        kernel: "<kernel>",
+    }
+
+
 def _dumped(nodes: Sequence[ast.stmt], names: Mapping[str, str]) -> str:
-    """Host code with other names for its kernels; as it stands where such a name is there as more than a name."""
-    renamed = copy.deepcopy(nodes)
-    for node in (found for each in renamed for found in ast.walk(each)):
+    """Host code with other names for its kernels; a name that is there as more than a name is left as it stands."""
+    text = _renamed(nodes, names)
+    # Of an argument, an attribute or a text, a name is no longer this module's own business.
+    kept = {name for name in names if repr(name) in text}
+    return _renamed(nodes, {name: told for name, told in names.items() if name not in kept}) if kept else text
+
+
+def _renamed(nodes: Sequence[ast.stmt], names: Mapping[str, str]) -> str:
+    copied = copy.deepcopy(nodes)
+    for node in (found for each in copied for found in ast.walk(each)):
         if isinstance(node, ast.Name):
             node.id = names.get(node.id, node.id)
         elif isinstance(node, ast.FunctionDef):
             node.name = names.get(node.name, node.name)
-    text = "\n".join(map(ast.dump, renamed))
-    # Of an argument, an attribute or a text, a name is no longer this module's own business.
-    return "\n".join(map(ast.dump, nodes)) if any(repr(name) in text for name in names) else text
+    return "\n".join(map(ast.dump, copied))
 
 
 @lru_cache(maxsize=8)
@@ -168,6 +183,10 @@ def _kept_decorators(node: ast.FunctionDef) -> list[ast.expr]:
 def _name(decorator: ast.expr) -> str:
     inner = decorator.func if isinstance(decorator, ast.Call) else decorator
     return inner.attr if isinstance(inner, ast.Attribute) else getattr(inner, "id", "")
+
+
+def _is_jit(node: ast.FunctionDef) -> bool:
+    return any(_name(decorator) == "jit" for decorator in node.decorator_list)
 
 
 def _is_constexpr(argument: ast.arg) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from kernels.extract import ExtractError, extract_kernel, host_code, parameters
@@ -114,6 +117,36 @@ def test_what_kernels_are_called_is_not_of_the_host() -> None:
 )
 def test_kernels_name_that_is_more_than_a_name_is_of_the_host(line: str) -> None:
     assert _renamed(HOST + line) != host_code(HOST + line, "_k", ["_m"])
+
+
+def test_a_name_that_is_more_than_a_name_leaves_other_kernels_names_out() -> None:
+    text = HOST + "FAR = far('_m')"
+    assert host_code(text.replace("_k", "_k2"), "_k2", ["_m"]) == host_code(text, "_k", ["_m"])
+
+
+IDLE = "@triton.jit\ndef _helps(x): return x\n@triton.jit\ndef _idle(x): return _helps(x)\n"
+
+
+@pytest.mark.parametrize("name", ["_idle", "_helps"])
+def test_what_a_kernel_that_is_never_launched_and_its_functions_are_called_is_not_of_the_host(name: str) -> None:
+    text = HOST + IDLE + "def idle(x): _idle[x](x)\n"
+    assert host_code(text.replace(name, "_other"), "_k", ["_m"]) == host_code(text, "_k", ["_m"])
+    assert host_code(text.replace(f"{name}(x): return ", f"{name}(x): return 2 * "), "_k", ["_m"]) != host_code(
+        text, "_k", ["_m"]
+    )
+
+
+def test_what_a_host_function_is_called_is_of_the_host() -> None:
+    assert host_code(HOST.replace("def host", "def entry"), "_k", ["_m"]) != host_code(HOST, "_k", ["_m"])
+
+
+def test_our_kernels_file_is_the_same_to_the_host_under_other_names_of_its_kernels() -> None:
+    text = (Path(__file__).parents[2] / "kernels" / "sparse_mla_decode.py").read_text()
+    kernel, renamed = "_sparse_mla_decode_kernel", text
+    for name in set(re.findall(r"^@triton\.jit.*(?:\n .*|\n\))*\ndef (\w+)", text, re.MULTILINE)) - {kernel}:
+        renamed = re.sub(rf"\b{name}\b", f"{name}_renamed", renamed)
+    assert "_merge_kernel_renamed[" in renamed
+    assert host_code(renamed, kernel) == host_code(text, kernel)
 
 
 def test_kernels_that_swap_their_places_in_the_host_are_told_apart() -> None:

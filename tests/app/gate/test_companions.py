@@ -12,6 +12,7 @@ from rich.console import Console
 
 from app.gate.gate import check
 from app.gate.report import GateReport
+from app.kernel.patch import patch_kernel
 from app.kernel.upstream import Base
 from app.kernel.variants import Change, KernelConfig, Target, Variant
 from kernels.geometry import default_geometry
@@ -79,6 +80,17 @@ def test_merge_is_compiled_only_where_the_host_launches_it(tmp_path: Path) -> No
     ]
     never = _check(tmp_path, _variant("v", WITHOUT, WEIGHT=2))
     assert (never.companions, _kinds(never)) == ((), [])
+
+
+@pytest.mark.parametrize(("sum_", "kinds"), [("SPARE + ", ["no-op"]), ("", [])])
+def test_copy_that_renames_a_merge_that_is_never_launched_is_a_no_op_until_that_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sum_: str, kinds: list[str]
+) -> None:
+    text = (DOT + MERGE).replace("_merge_demo", "_mine").replace("SPARE + ", sum_)
+    renamed = Base(text, hashlib.sha256(text.encode()).hexdigest(), "0", "pkg.mod", "pkg/mod.py", "_demo_kernel")
+    copied = _variant("v", WITHOUT)
+    monkeypatch.setattr("app.gate.gate.patch_kernel", lambda b, v: patch_kernel(renamed if v is copied else b, v))
+    assert _kinds(_check(tmp_path, copied)) == kinds
 
 
 def test_merge_of_a_config_that_is_dropped_is_not_compiled(tmp_path: Path) -> None:
