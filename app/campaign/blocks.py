@@ -36,7 +36,8 @@ class Campaign:
     """A plan with what it needs to run: the stack, each variant's placed kernel, and the folder that keeps the rows.
 
     variants records hypothesis, prediction and status as they stood when the campaign began. pause is asked before each
-    block and ends the sitting when true; the campaign goes on in another. advice is said after a block that a busy
+    block and ends the sitting when true; the campaign goes on in another. ended is called when a block has ended, void
+    or not. advice is said after a block that a busy
     machine voided.
     """
 
@@ -48,6 +49,7 @@ class Campaign:
     variants: Mapping[str, Any] = field(default_factory=dict)
     load: Load = run_load
     pause: Callable[[], bool] = lambda: False
+    ended: Callable[[], None] = lambda: None
     advice: str = ""
 
     def manifest(self) -> dict[str, Any]:
@@ -84,6 +86,7 @@ def run(campaign: Campaign) -> list[Cell]:
                     break
                 folder.set_aside(block, why)
                 _measure_block(campaign, block)
+                campaign.ended()
                 before = _lasting(campaign, block, before)
     finally:
         campaign.stack.down()

@@ -72,9 +72,17 @@ def write_plan(
 
 
 def begin(
-    plan: Plan, setup: Setup, name: str | None, progress: Progress, pause: Callable[[], bool] = lambda: False
+    plan: Plan,
+    setup: Setup,
+    name: str | None,
+    progress: Progress,
+    pause: Callable[[], bool] = lambda: False,
+    ended: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Runs a new campaign under this plan; pause is asked before each block and leaves the rest to `resume`."""
+    """Runs a new campaign under this plan; pause is asked before each block and leaves the rest to `resume`.
+
+    ended: called when a block has ended, the last among them, before anything is stopped or judged.
+    """
     require_runnable(setup, plan, load_variants())
     folder = new_run(name)
     with owned(folder.path):
@@ -83,18 +91,23 @@ def begin(
         folder.keep_plan(plan)
         write_json(folder.path / "setup.json", asdict(setup))
         with outlook.resumable(folder):
-            return _run(folder, setup, progress, pause)
+            return _run(folder, setup, progress, pause, ended)
 
 
-def resume(name: str, progress: Progress, pause: Callable[[], bool] = lambda: False) -> Outcome:
-    """Goes on with a campaign at its next unfinished block, under its own plan."""
+def resume(
+    name: str,
+    progress: Progress,
+    pause: Callable[[], bool] = lambda: False,
+    ended: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Goes on with a campaign at its next unfinished block, under its own plan; pause and ended as in `begin`."""
     folder = open_run(name)
     if folder.imported:
         raise UsageError(f"{name} was imported and has nothing to resume; invoke report --id {name} judges it again")
     with owned(folder.path), outlook.resumable(folder):
         setup = setup_in(folder)
         require_runnable(setup, folder.plan(), load_variants())
-        return _run(folder, setup, progress, pause)
+        return _run(folder, setup, progress, pause, ended)
 
 
 def setup_in(folder: RunFolder) -> Setup:
@@ -156,7 +169,9 @@ def _against(registry: Registry, variants: Sequence[str], control: str) -> dict[
     return dict.fromkeys(judged, control)
 
 
-def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[], bool]) -> Outcome:
+def _run(
+    folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[], bool], ended: Callable[[], None]
+) -> Outcome:
     # It lasts hours, and its end must not meet sources that were changed under it.
     load_now("app.campaign", "app.ledger.campaigns", "app.report", "loadtest")
     plan, registry = folder.plan(), load_variants()
@@ -173,7 +188,9 @@ def _run(folder: RunFolder, setup: Setup, progress: Progress, pause: Callable[[]
     gated.keep_findings(folder, plan, registry, kernels, setup, progress.say)
     records = {v: variant_record(registry.get(v)) for v in plan.variants}
     hint = outlook.advice(folder, plan, setup)
-    campaigns.run(campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause, advice=hint))
+    campaigns.run(
+        campaigns.Campaign(plan, kernels, folder, stack, progress, records, pause=pause, ended=ended, advice=hint)
+    )
     verdict = judge_again(folder)
     write_text(folder.verdict_file, verdict.text())
     point_latest(folder)

@@ -1,4 +1,4 @@
-"""One stretch of GPU time: pairs of variants in order of worth, block by block, each block's rows kept as it ends.
+"""One stretch of GPU time: pairs of variants in order of worth, block by block, each block's rows archived as it ends.
 
 `python -m app.campaign.sitting` runs one; a later sitting, on another machine too, goes on where it stopped.
 """
@@ -6,21 +6,21 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from app import arguments
 from app.campaign import compare
-from app.campaign.blocks import unsettled
+from app.campaign.archives import finished_blocks, keep_rows, pack, restore, state_files
 from app.campaign.runs import RUNS, RunFolder
 from app.campaign.runtimes import setup_of
 from app.errors import LabError, UsageError
 from app.progress import Progress
-from app.records import read_json, write_json
+from app.records import write_json
 from loadtest.plan import Lengths, Plan, WindowRules
 
 # What each pair is worth falls from left to right; the first variant is judged against the second.
@@ -28,8 +28,9 @@ PAIRS = (("fast", "pinned"), ("v1", "pinned"), ("v2", "pinned"), ("fast", "upstr
 # Before the next pair begins; then every pair is filled up in the same order.
 FIRST_BLOCKS = 3
 FIRST = "000"
-ROWS = "rows.parquet"
+INTERRUPTED = 130
 Pause = Callable[[], bool]
+Ended = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Sitting:
     def __init__(
         self,
         order: Order,
-        measure: Callable[[Order, tuple[str, str], Pause], None] | None = None,
+        measure: Callable[[Order, tuple[str, str], Pause, Ended], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         runs: Path = RUNS,
     ) -> None:
@@ -86,49 +87,55 @@ class Sitting:
         # By plan, until a block was measured that holds no look at a start and no first compile.
         planned_s = compare.planned_s(order.plan(order.pairs[0]), compare.REAL_START_S)
         self._start_s = planned_s / order.blocks / starts_of(order.pairs[0])
-        self._kept: set[Path] = set(finished_blocks(self._folders()))
+        self._finished: set[Path] = set(finished_blocks(self._folders()))
         self.faults: dict[str, str] = {}
 
     def run(self) -> dict[str, int]:
         """Finished blocks of each campaign, after this sitting."""
+        # An earlier one may have been killed between a block and its archive.
+        self._keep()
         for target in (min(FIRST_BLOCKS, self._order.blocks), self._order.blocks):
             for pair in self._order.pairs:
                 if self._name_of(pair) not in self.faults and self._count(pair) < target and self._time_for(pair):
                     self._turn(pair, target)
-        self._archive()
         return {self._name_of(pair): self._count(pair) for pair in self._order.pairs}
 
     def _turn(self, pair: tuple[str, str], target: int) -> None:
-        name = self._name_of(pair)
+        name = broken = self._name_of(pair)
         self._last = self._clock()
 
-        def pause() -> bool:
-            self._keep(pair)
-            return self._count(pair) >= target or not self._time_for(pair)
+        def ended(broken: str = "") -> None:
+            self._look_at_the_clock(pair)
+            self._keep(broken)
 
         try:
-            self._measure(self._order, pair, pause)
+            self._measure(self._order, pair, lambda: self._is_over(pair, target), ended)
+            broken = ""
         except LabError as fault:
             self.faults[name] = str(fault)
             print(f"{name}: {fault}", flush=True)
-        self._keep(pair)
+        finally:
+            ended(broken)
+
+    def _is_over(self, pair: tuple[str, str], target: int) -> bool:
+        return self._count(pair) >= target or not self._time_for(pair)
 
     def _time_for(self, pair: tuple[str, str]) -> bool:
         return self._clock() + self._start_s * starts_of(pair) <= self._began + self._order.seconds
 
-    def _keep(self, pair: tuple[str, str]) -> None:
-        """Archives the rows of the pair's new blocks, then everything but rows, which is all that going on needs."""
-        for block in sorted(set(finished_blocks(self._folders())) - self._kept):
+    def _look_at_the_clock(self, pair: tuple[str, str]) -> None:
+        for block in sorted(set(finished_blocks(self._folders())) - self._finished):
             if block.name != FIRST:
                 self._start_s = max(1.0, self._clock() - self._last) / starts_of(pair)
             self._last = self._clock()
-            self._kept.add(block)
-            name = f"{block.parent.parent.name}-{block.name}.tar.gz"
-            pack(self._order.out / name, self._runs, sorted(block.rglob("*")))
-        self._archive()
+            self._finished.add(block)
 
-    def _archive(self) -> None:
-        write_json(self._order.out / "sitting.json", {"faults": self.faults, "blocks": sorted(map(str, self._kept))})
+    def _keep(self, broken: str = "") -> None:
+        """Archives the rows of new blocks, and of all that a broken campaign has, then what going on needs."""
+        for folder in self._folders():
+            keep_rows(folder, self._order.out, folder.name == broken)
+        told = {"faults": self.faults, "blocks": sorted(map(str, self._finished))}
+        write_json(self._order.out / "sitting.json", told)
         pack(self._order.out / "state.tar.gz", self._runs, list(state_files(self._folders())))
 
     def _folders(self) -> list[Path]:
@@ -146,57 +153,14 @@ def starts_of(pair: tuple[str, str]) -> int:
     return pair[0].count("+") + 2
 
 
-def measure_pair(order: Order, pair: tuple[str, str], pause: Pause) -> None:
+def measure_pair(order: Order, pair: tuple[str, str], pause: Pause, ended: Ended) -> None:
     """Begins the pair's campaign, or goes on with it."""
     name, plan = order.name(pair), order.plan(pair)
     with Progress(len(plan.starts(0)) * plan.blocks, quiet=True) as progress:
         if RunFolder(RUNS / name).plan_file.is_file():
-            compare.resume(name, progress, pause)
+            compare.resume(name, progress, pause, ended)
         else:
-            compare.begin(plan, setup_of("local", "sglang", "", "", order.server), name, progress, pause)
-
-
-def finished_blocks(folders: list[Path]) -> Iterator[Path]:
-    """Folders of blocks whose record is their last word; one that stayed void after all attempts is among them."""
-    for folder in folders:
-        for record in sorted(folder.glob("blocks/[0-9][0-9][0-9]/block.json")):
-            if unsettled(read_json(record)) is None:
-                yield record.parent
-
-
-def state_files(folders: list[Path]) -> Iterator[Path]:
-    """What a campaign needs to go on elsewhere and to be judged: all but raw rows, caches and packages."""
-    for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            inside = path.relative_to(folder).parts
-            if path.is_file() and path.name not in (ROWS, ".lock") and inside[0] != "engine":
-                yield path
-
-
-def pack(archive: Path, root: Path, files: list[Path]) -> None:
-    """A tar file, whole or not at all, of files by their path under root."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    partial = archive.with_name(f".{archive.name}")
-    with tarfile.open(partial, "w:gz", compresslevel=6) as tar:
-        for path in files:
-            tar.add(path, path.relative_to(root), recursive=False)
-    partial.replace(archive)
-
-
-def restore(archive: Path, runs: Path = RUNS) -> None:
-    """Unpacks an earlier sitting's state; UsageError when it cannot be read or a campaign of it is here already."""
-    try:
-        _unpack(archive, runs)
-    except (OSError, tarfile.TarError) as e:
-        raise UsageError(f"--state {archive} could not be unpacked ({e}); name the state.tar.gz of a sitting") from e
-
-
-def _unpack(archive: Path, runs: Path) -> None:
-    with tarfile.open(archive) as tar:
-        here = {name.partition("/")[0] for name in tar.getnames() if (runs / name.partition("/")[0]).exists()}
-        if here:
-            raise UsageError(f"{', '.join(sorted(here))} is in {runs} already; move it away or leave --state out")
-        tar.extractall(runs, filter="data")
+            compare.begin(plan, setup_of("local", "sglang", "", "", order.server), name, progress, pause, ended)
 
 
 def main(given: list[str] | None = None) -> int:
@@ -226,6 +190,9 @@ def main(given: list[str] | None = None) -> int:
     except LabError as fault:
         print(f"lab: {fault}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"lab: interrupted; what was measured is in {order.out}", file=sys.stderr)
+        return INTERRUPTED
     return 1 if sitting.faults else 0
 
 
@@ -238,4 +205,6 @@ def pair_of(text: str) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
+    # Ended from outside, as where a machine's time is over, it still archives what was measured.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -70,6 +70,15 @@ def test_every_start_of_the_plan_is_measured_once_in_order(campaign: Campaign, l
     assert len(cells) == 2 * 4 * 2
 
 
+def test_each_blocks_end_is_told_the_lasts_before_the_stack_is_stopped(
+    campaign: Campaign, load: FakeLoad, stack: FakeStack
+) -> None:
+    told = list[tuple[int, int]]()
+    load.faults = {2: "client lag p99 31 ms"}
+    run(replace(campaign, ended=lambda: told.append((len(load.calls), stack.downs))))
+    assert told == [(8, 0), (12, 0)]
+
+
 def test_a_void_block_is_done_again_whole_and_its_first_attempt_is_kept(campaign: Campaign, load: FakeLoad) -> None:
     load.faults = {2: "client lag p99 31 ms"}
     cells = run(campaign)

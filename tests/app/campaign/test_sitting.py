@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from app.campaign.sitting import Order, Pause, Sitting, pair_of, restore
-from app.errors import ProofError, UsageError
+from app.campaign.archives import restore
+from app.campaign.sitting import Ended, Order, Pause, Sitting, pair_of
+from app.errors import ProofError, UnwrittenError, UsageError
 
 ORDER = Order(prefix="card", seconds=10_000, out=Path("out"), server="topology=single", blocks=4, window_s=1)
 TWO = (("fast", "pinned"), ("v1", "pinned"))
@@ -21,12 +24,15 @@ class Lab:
         self.runs, self.block_s, self.now, self.order_of_blocks = runs, block_s, 0.0, list[str]()
         self.first_s = block_s
         self.fault = ""
+        self.broken: BaseException | None = None
         self.void: list[str] = []
+        # What was archived when the last block had ended, before anything else was done.
+        self.seen: list[str] = []
 
     def clock(self) -> float:
         return self.now
 
-    def measure(self, order: Order, pair: tuple[str, str], pause: Pause) -> None:
+    def measure(self, order: Order, pair: tuple[str, str], pause: Pause, ended: Ended) -> None:
         folder = self.runs / order.name(pair)
         for block in range(order.blocks):
             here = folder / "blocks" / f"{block:03d}"
@@ -40,9 +46,13 @@ class Lab:
             (here / "start-00-v1" / "rows.parquet").write_text("rows")
             (folder / "engine").mkdir(exist_ok=True)
             (folder / "engine" / "cache").write_text("large")
+            if self.broken and block == 2:
+                raise self.broken
             (here / "block.json").write_text(json.dumps({"void": self.void, "attempt": 1}))
             self.now += self.block_s if block else self.first_s
             self.order_of_blocks.append(pair[0])
+            ended()
+            self.seen = sorted(path.name for path in order.out.glob("*-0*.tar.gz"))
 
 
 @pytest.fixture
@@ -101,6 +111,52 @@ def test_every_blocks_rows_are_archived_and_the_state_is_small(lab: Lab, tmp_pat
     state = names(tmp_path / "out" / "state.tar.gz")
     assert "card-v1-pinned/blocks/002/block.json" in state
     assert not [name for name in state if name.endswith("rows.parquet") or "/engine/" in name]
+
+
+def archived(tmp_path: Path) -> list[str]:
+    return sorted(path.name.removesuffix(".tar.gz") for path in (tmp_path / "out").glob("card-*.tar.gz"))
+
+
+def test_the_last_blocks_rows_are_archived_before_its_stack_is_stopped_and_judged(lab: Lab, tmp_path: Path) -> None:
+    sit(lab, tmp_path).run()
+    assert lab.seen == [f"card-{pair}-pinned-00{block}.tar.gz" for pair in ("fast", "v1") for block in range(4)]
+
+
+@pytest.mark.parametrize("fault", [ProofError("another kernel"), KeyboardInterrupt(), ValueError("unforeseen")])
+def test_a_fault_leaves_the_rows_of_all_blocks_the_broken_one_among_them(
+    lab: Lab, tmp_path: Path, fault: BaseException
+) -> None:
+    lab.broken = fault
+    with contextlib.suppress(KeyboardInterrupt, ValueError):
+        sit(lab, tmp_path).run()
+    assert archived(tmp_path)[:3] == [f"card-fast-pinned-00{block}" for block in ("0", "1", "2.unfinished")]
+    rows = "card-fast-pinned/blocks/002/start-00-v1/rows.parquet"
+    assert rows in names(tmp_path / "out" / "card-fast-pinned-002.unfinished.tar.gz")
+
+
+def test_void_attempts_rows_are_archived_only_where_a_fault_ended_the_campaign(lab: Lab, tmp_path: Path) -> None:
+    attempt = lab.runs / "card-fast-pinned" / "blocks" / "000.void-1" / "start-00-v1"
+    attempt.mkdir(parents=True)
+    (attempt / "rows.parquet").write_text("rows")
+    sit(lab, tmp_path, seconds=200).run()
+    assert archived(tmp_path) == ["card-fast-pinned-000"]
+    lab.broken = ProofError("another kernel")
+    sit(lab, tmp_path).run()
+    assert "card-fast-pinned-000.void-1" in archived(tmp_path)
+
+
+def test_a_later_sitting_archives_what_a_killed_one_had_not_and_nothing_twice(lab: Lab, tmp_path: Path) -> None:
+    sit(lab, tmp_path, seconds=290).run()
+    (lab.runs / "card-fast-pinned" / "archived.json").write_text('["000"]')
+    shutil.rmtree(tmp_path / "out")
+    sit(lab, tmp_path, seconds=0).run()
+    assert archived(tmp_path) == ["card-fast-pinned-001"]
+
+
+def test_an_archive_that_cannot_be_written_ends_the_sitting_in_a_line(lab: Lab, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("no folder")
+    with pytest.raises(UnwrittenError, match=r"card|state|sitting"):
+        sit(lab, tmp_path).run()
 
 
 def test_a_state_is_restored_elsewhere_and_never_over_what_is_there(lab: Lab, tmp_path: Path) -> None:
