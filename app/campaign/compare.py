@@ -19,7 +19,7 @@ from loadtest.plan import Design, Lengths, Objectives, Plan, WindowRules
 # Statistics take seconds to load, and most of what is refused is refused before any are needed.
 with lazily("app", "loadtest"):
     from app.campaign import blocks as campaigns
-    from app.campaign import conformance, facts, gated, outlook
+    from app.campaign import conformance, facts, gated, neighbours, outlook
     from loadtest import cells as tables
     from loadtest.importing import runs as imports
     from loadtest.judge import verdict as verdicts
@@ -179,8 +179,9 @@ def _run(
     if not left:
         progress.say("every block is measured; judging the rows again")
     else:
+        neighbours.keep_cards(folder, setup)
         whole_s = planned_s(plan, START_S if setup.engine == "sim" else REAL_START_S)
-        for line in outlook.outlook(folder, plan, len(left), whole_s):
+        for line in outlook.outlook(folder, setup, plan, len(left), whole_s):
             progress.say(line)
         progress.step("the load client is played every shape of stream")
         conformance.require_conformance(folder)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from app.campaign.runs import RunFolder, measured_now
+from app.campaign.conditions import VISIBLE
+from app.campaign.neighbours import Neighbour, cards_of, neighbours
+from app.campaign.runs import RunFolder
 from app.campaign.runtimes import Setup
 from app.errors import UnwrittenError
 from app.progress import spoken
@@ -13,17 +15,14 @@ from loadtest.judge.facts import MIN_BLOCKS
 from loadtest.plan import Plan
 
 
-def outlook(folder: RunFolder, plan: Plan, blocks: int, whole_s: float) -> Iterator[str]:
+def outlook(folder: RunFolder, setup: Setup, plan: Plan, blocks: int, whole_s: float) -> Iterator[str]:
     """Lines to know before the first start: other labs at work, a pilot's limits, how long it takes.
 
     blocks: how many are still to be measured. whole_s: planned wall seconds of the whole campaign.
     """
-    for other in measured_now(folder.path.parent):
-        if other != folder.path.name:
-            yield (
-                f"another lab measures {other} on this machine: two at once void each other's blocks. This one goes on "
-                "anyway: unless each has cores and a card of its own, interrupt it and wait"
-            )
+    own = cards_of(setup)
+    for other in neighbours(folder.path.parent, own, but=folder.path.name):
+        yield _beside(other, own)
     if plan.blocks < MIN_BLOCKS:
         # A single design spends one more degree of freedom, on position.
         noise = plan.blocks > (2 if plan.design == "single" else 1)
@@ -34,6 +33,19 @@ def outlook(folder: RunFolder, plan: Plan, blocks: int, whole_s: float) -> Itera
         )
     left = spoken(whole_s * blocks / plan.blocks)
     yield f"{len(plan.starts(0)) * blocks} starts in {blocks} blocks take at least {left} by plan"
+
+
+def _beside(other: Neighbour, own: str) -> str:
+    if other.apart:
+        return (
+            f"another lab measures {other.campaign} on this machine, on other cards: {VISIBLE} is {other.cards} there "
+            f"and {own} here. Cores are not looked at: with too few for both, they void each other's blocks"
+        )
+    return (
+        f"another lab measures {other.campaign} on this machine: two at once void each other's blocks. This one goes "
+        f"on anyway: unless each has cores and a card of its own, interrupt it and wait ({VISIBLE} as numbers, in both "
+        "and with --runtime local, shows cards to be others)"
+    )
 
 
 def advice(folder: RunFolder, plan: Plan, setup: Setup) -> str:

@@ -6,7 +6,8 @@ import os
 import re
 import resource
 
-from app.campaign.runs import measured_now
+from app.campaign.neighbours import cards_of, neighbours
+from app.campaign.runtimes import Setup
 from app.doctor.finding import Finding, fail, ok, skipped, warn
 from app.doctor.host import GIB, Host
 
@@ -104,9 +105,13 @@ def load(host: Host) -> Finding:
 
 
 def labs(host: Host) -> Finding:
-    """Whether another lab of this checkout measures: two at once make each other's clients late."""
-    if busy := measured_now(host.runs):
+    """Whether another lab of this checkout measures on a card of ours: two at once void each other's blocks."""
+    beside = neighbours(host.runs, cards_of(Setup(runtime=host.runtime, engine=host.engine)))
+    if busy := [other.campaign for other in beside if not other.apart]:
         return warn(f"a lab measures {', '.join(busy)} now", "wait for it: two at once void each other's blocks")
+    if beside:
+        told = ", ".join(f"{other.campaign} on cards {other.cards}" for other in beside)
+        return ok(f"a lab measures {told}, which are others than here; cores are not looked at")
     return ok("no other lab measures here")
 
 

@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import os
 import resource
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.campaign.neighbours import keep_cards
+from app.campaign.runs import RunFolder
+from app.campaign.runtimes import Setup
 from app.doctor.resources import cpus, labs, load, memory, open_files, processors, runs_disk, shared_memory, size_bytes
 from app.records import owned
 from tests.app.doctor.machine import machine, put
@@ -69,6 +73,17 @@ def test_a_lab_at_work_is_warned_of_by_its_campaign(tmp_path: Path) -> None:
     with owned(host.runs / "a"):
         assert (labs(host).status, labs(host).found) == ("warn", "a lab measures a now")
     assert labs(host).status == "ok"
+
+
+def test_a_lab_at_work_on_other_cards_is_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = replace(machine(tmp_path, engine="sglang"), runtime="local")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    with owned(host.runs / "a"):
+        keep_cards(RunFolder(host.runs / "a"), Setup(engine="sglang"))
+        assert labs(host).status == "warn"
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        assert labs(host).status == "ok"
+        assert labs(host).found.startswith("a lab measures a on cards 1, which are others than here")
 
 
 @pytest.mark.parametrize(("engine", "gib", "status"), [("sim", 1, "warn"), ("sim", 8, "ok"), ("sglang", 8, "warn")])
