@@ -66,6 +66,7 @@ def test_effects_do_not_change_with_a_loss_that_all_starts_of_a_block_share() ->
     )
 
 
-def test_quiet_mirrored_noise_has_hardly_ever_a_slow_block() -> None:
-    rates = 0.005 * np.random.default_rng(0).standard_normal((1000, 4, 2, 2, 6))
-    assert (shared_losses(rates) > 0).any(axis=(1, 2)).mean() < 0.005
+@pytest.mark.parametrize(("blocks", "repeats", "most"), [(4, 1, 0.05), (8, 1, 0.015), (4, 2, 0.002)])
+def test_chance_alone_names_a_slow_block_as_seldom_as_the_page_says(blocks: int, repeats: int, most: float) -> None:
+    rates = 0.005 * np.random.default_rng(0).standard_normal((4000, blocks, 2, repeats, 6))
+    assert (shared_losses(rates) > 0).any(axis=(1, 2)).mean() < most
