@@ -20,6 +20,8 @@ LIMIT_KINDS = 10_000
 LIMIT_EVENT_BYTES = 8 * 1024 * 1024
 LIMIT_DEPTH = 2000
 _SHOWN_CHARACTERS = 100
+# What ranks exchange results with: such a kernel lasts until the other ranks have come, so its time is mostly waiting.
+_EXCHANGE = re.compile(r"nccl|cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter", re.IGNORECASE)
 # Kinds of event whose process is one of the host's; a kernel's is the number of its GPU.
 _HOST = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
 
@@ -68,11 +70,15 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What surrounds one kernel's launches: GPU time of all kernels, graphs launched, processes that were recorded."""
+    """What surrounds one kernel's launches: GPU time of all kernels, graphs launched, processes that were recorded.
+
+    exchange_us: the part of gpu_us in kernels that exchange results between ranks, where one waits for the other.
+    """
 
     gpu_us: float
     graphs: int
     processes: frozenset[int]
+    exchange_us: float = 0.0
 
 
 def read_device(path: Path) -> Device | None:
@@ -126,21 +132,24 @@ def read_launches(path: Path, kernel: str) -> list[LaunchGroup]:
 
 def read_setting(path: Path) -> Setting:
     """All kernels' time and the host's side of a trace; TraceError as `read_launches` has it, but for names."""
-    gpu_us, graphs, processes = 0.0, 0, set[int]()
+    gpu_us, exchange_us, graphs, processes = 0.0, 0.0, 0, set[int]()
     for event in _events(path):
         kind = event.get("cat")
         if kind == "kernel":
-            gpu_us += _duration_us(path, event)
+            took_us = _duration_us(path, event)
+            gpu_us += took_us
+            exchange_us += took_us if _EXCHANGE.search(str(event.get("name", ""))) else 0.0
         elif kind in _HOST:
             graphs += event.get("name") == "cudaGraphLaunch"
             if isinstance(number := event.get("pid"), int) and len(processes) < LIMIT_KINDS:
                 processes.add(number)
-    return Setting(gpu_us, graphs, frozenset(processes))
+    return Setting(gpu_us, graphs, frozenset(processes), exchange_us)
 
 
 def _name_of(kernel: str) -> re.Pattern[str]:
-    # Older Tritons append their specialisation: kernel_0d1d2c3de.
-    return re.compile(rf"{re.escape(kernel)}(_(\d+[cde]*)+)?")
+    # Older Tritons append their specialisation: kernel_0d1d2c3de. One of C++ is told whole: void space::kernel<...>(...
+    name = re.escape(kernel)
+    return re.compile(rf"{name}(_(\d+[cde]*)+)?|(void )?(\w+::)*{name}[<(].*", re.DOTALL)
 
 
 def _kernel_events(path: Path) -> Iterator[Mapping[str, Any]]:

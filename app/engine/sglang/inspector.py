@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.engine import Endpoints
 from app.engine.inspection import Inspection
-from app.engine.sglang import logprobs, outputs, tracing
+from app.engine.sglang import logprobs, outputs, traced, tracing
 from app.engine.sglang.plugin.decode_ab_replay import INPUTS
 from app.engine.sglang.witness import Testimony, attending, read_testimonies
 from app.errors import NotReadyError
@@ -70,28 +70,27 @@ class Inspector:
     def _traced(
         self, running: Running, told: tuple[Testimony, ...], endpoints: Endpoints, asked: Inspection
     ) -> Mapping[str, Any]:
-        served, kernel = self._engine.served, running.kernel
-        if not kernel.kernel:
-            raise NotReadyError(f"{kernel.variant} runs no kernel of the file; there is nothing to look for")
+        served = self._engine.served
         prompts = asked.prompts(min(asked.concurrency, served.max_running))
         tokens = min(TOKENS, served.context_length - asked.lengths.prompt_tokens - SPARE_TOKENS)
         path = tracing.take_trace(endpoints, prompts, tokens, self._folder)
         try:
-            facts = tracing.read_trace(path, self._expected(running, told), len(prompts))
+            facts = self._read(path, running, told, len(prompts))
         finally:
             name = tracing.keep(path, asked.folder)
         return {**facts, "file": name}
 
-    def _expected(self, running: Running, told: tuple[Testimony, ...]) -> tracing.Expected:
+    def _read(self, path: Path, running: Running, told: tuple[Testimony, ...], requests: int) -> Mapping[str, Any]:
         from app.engine.sglang.evidence import predict
 
-        kernel, served = running.kernel, self._engine.served
+        kernel, served, arch = running.kernel, self._engine.served, self._engine.arch
+        origin = traced.Origin(kernel.variant, arch, [t.pid for t in told], running.since)
         heads = attending(told).heads or served.heads // served.tp
-        report = predict(kernel, self._engine.arch, heads)
+        report = predict(kernel, arch, heads)
         if report is None or not kernel.kernel:
-            raise NotReadyError(f"{kernel.variant} is no variant of the file any more; there is nothing to look for")
+            return traced.read_other(path, origin, kernel.selector, requests)
         entries = read_entries(running.triton_cache, kernel.kernel, running.since)
-        return tracing.Expected(report, heads, [t.pid for t in told], running.since, entries)
+        return traced.read_trace(path, origin, traced.Expected(report, heads, entries), requests)
 
 
 def _or_why(look: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

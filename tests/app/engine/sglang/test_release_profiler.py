@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from app.engine.sglang.tracing import STEPS, Expected, profile_request, read_trace
+from app.engine.sglang.traced import Expected, Origin, read_trace
+from app.engine.sglang.tracing import STEPS, profile_request
 from app.errors import NotReadyError
 from app.gate.report import GateReport
 from kernels.geometry import Geometry
@@ -69,7 +70,7 @@ def test_a_server_without_cupti_profiles_its_steps_ends_by_itself_and_tells_noth
     forward()
     report = GateReport("fast", "", "_sparse_mla_decode_kernel", 90, "3.6.0", Geometry(16, 1), "", ())
     with pytest.raises(NotReadyError, match="no GPU kernel; CUPTI is missing"):
-        read_trace(path, Expected(report, 16, [os.getpid()], 0.0, ()), 8)
+        read_trace(path, Origin("fast", 90, [os.getpid()], 0.0), Expected(report, 16, ()), 8)
 
 
 def test_stopping_what_has_ended_is_refused_and_harms_nothing(manager: tuple[Any, Callable[[], None]]) -> None:

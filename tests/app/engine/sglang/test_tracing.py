@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from app.engine.sglang import tracing
-from app.engine.sglang.tracing import Expected, keep, profile_request, read_trace
+from app.engine.sglang.traced import Expected, Origin, read_other, read_trace
+from app.engine.sglang.tracing import keep, profile_request
 from app.errors import NotReadyError, ProofError
 from app.gate.report import GateReport
 from app.gate.triton_cache import CacheEntry
@@ -26,12 +27,26 @@ from tests.kernels.made_trace import STOCK, launch, write_trace
 OWN, MERGE = "_sparse_mla_decode_kernel", "_merge_kernel"
 CONFIG = KernelConfig({"BLOCK_T": 32}, 8, 2)
 BUILT = Resources(CONFIG, 90, "3.6.0", shared_bytes=16384, registers=255, num_warps=8)
+# As a trace of SGLang 0.5.17 on an H200 names them, the first cut short.
+FLASHMLA = (
+    (
+        "void sm90::decode::sparse_fp8::flash_fwd_splitkv_mla_fp8_sparse_kernel<sm90::KernelTemplate<(ModelType)1>",
+        169.0,
+    ),
+    ("void smxx::decode::flash_fwd_mla_combine_kernel<cutlass::bfloat16_t, 512, 8, 160, 256>(CombineParams)", 12.0),
+    ("smxx::decode::get_mla_metadata_kernel(GetDecodeSchedMetaParams)", 106.0),
+    ("void (anonymous namespace)::fused_k_norm_rope_flashmla<__nv_bfloat16, 512l>(FusedKNormRopeParams)", 10.0),
+)
 ENTRY = CacheEntry("KEY", 8, 2, 16384, "ab", 90, 240, "cd", True)
 
 
 def expected(**changes: Any) -> Expected:
     report = GateReport("upstream", "", STOCK, 90, "3.6.0", Geometry(16, 1), "", (), (BUILT,))
-    return replace(Expected(report, 16, [os.getpid()], 0.0, ()), **changes)
+    return replace(Expected(report, 16, ()), **changes)
+
+
+def origin(**changes: Any) -> Origin:
+    return replace(Origin("upstream", 90, [os.getpid()], 0.0), **changes)
 
 
 def host(pid: int = os.getpid(), name: str = "cudaGraphLaunch") -> dict[str, Any]:
@@ -40,7 +55,7 @@ def host(pid: int = os.getpid(), name: str = "cudaGraphLaunch") -> dict[str, Any
 
 def test_launches_are_told_a_decode_step(tmp_path: Path) -> None:
     events = [*[host()] * 2, *[launch(dur=30.0)] * 6, launch(name="gemm", dur=60.0)]
-    found = read_trace(write_trace(tmp_path / "t.json.gz", *events), expected(), 8)
+    found = read_trace(write_trace(tmp_path / "t.json.gz", *events), origin(), expected(), 8)
     (seen,) = found["launches"]
     assert (seen["config"], seen["count"], seen["per_step"], seen["us_per_step"]) == ("(32,8,2)", 6, 3.0, 90.0)
     assert (seen["grid"], seen["block"], seen["shared_bytes"]) == ((8, 16, 1), (256, 1, 1), 16384)
@@ -50,7 +65,7 @@ def test_launches_are_told_a_decode_step(tmp_path: Path) -> None:
 def test_kernels_launched_beside_the_variants_count_with_it(tmp_path: Path) -> None:
     report = replace(expected().report, kernel=OWN, resources=(replace(BUILT, kernel=OWN),))
     events = [launch(name, dur=30.0, grid=(8, 1, 1)) for name in (OWN, MERGE, "gemm")]
-    found = read_trace(write_trace(tmp_path / "t.json.gz", host(), *events), expected(report=report), 8)
+    found = read_trace(write_trace(tmp_path / "t.json.gz", host(), *events), origin(), expected(report=report), 8)
     assert [(seen["kernel"], seen["us_per_step"]) for seen in found["beside"]] == [(MERGE, 30.0)]
     assert found["share_of_gpu_time"] == pytest.approx(2 / 3, abs=1e-4)
 
@@ -70,30 +85,54 @@ def test_a_trace_that_speaks_against_the_start_is_no_proof(
     tmp_path: Path, event: dict[str, Any], changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ProofError, match=message):
-        read_trace(write_trace(tmp_path / "t.json.gz", host(), event), expected(**changes), 8)
+        read_trace(write_trace(tmp_path / "t.json.gz", host(), event), origin(**changes), expected(), 8)
 
 
 def test_another_gpus_trace_is_no_proof(tmp_path: Path) -> None:
     card = {"name": "RTX", "computeMajor": 12, "computeMinor": 0}
     with pytest.raises(ProofError, match="recorded on RTX, sm_120, not on sm_90"):
-        read_trace(write_trace(tmp_path / "t.json.gz", launch(), device=card), expected(), 8)
+        read_trace(write_trace(tmp_path / "t.json.gz", launch(), device=card), origin(), expected(), 8)
+
+
+def test_time_in_which_ranks_wait_for_each_other_is_no_work(tmp_path: Path) -> None:
+    exchanges = [launch(name=f"ncclDevKernel_{kind}_RING_LL(Args)", dur=900.0) for kind in ("AllReduce", "AllGather")]
+    events = [host(), launch(dur=30.0), launch(name="gemm", dur=60.0), *exchanges]
+    found = read_trace(write_trace(tmp_path / "t.json.gz", *events), origin(), expected(), 8)
+    assert (found["gpu_us_per_step"], found["exchange_us_per_step"]) == (90.0, 1800.0)
+    assert found["share_of_gpu_time"] == pytest.approx(1 / 3, abs=1e-4)
+
+
+def test_flashmlas_own_kernels_are_told_with_the_schedule_that_they_need(tmp_path: Path) -> None:
+    events = [launch(name=name, dur=dur) for name, dur in FLASHMLA]
+    found = read_other(write_trace(tmp_path / "t.json.gz", host(), *events), origin(variant="flashmla"), "flashmla", 8)
+    assert [seen["us_per_step"] for seen in found["launches"]] == [169.0]
+    assert [seen["kernel"] for seen in found["beside"]] == ["flash_fwd_mla_combine_kernel", "get_mla_metadata_kernel"]
+    assert (found["us_per_step"], found["gpu_us_per_step"]) == (287.0, 297.0)
+
+
+def test_attention_that_is_not_known_by_name_is_told_and_refuses_nothing(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json.gz", host(), launch())
+    with pytest.raises(NotReadyError, match="flashmla does not run in decode"):
+        read_other(path, origin(variant="flashmla"), "flashmla", 8)
+    with pytest.raises(NotReadyError, match="flashinfer changes no kernel of SGLang's file"):
+        read_other(path, origin(variant="flashinfer"), "flashinfer", 8)
 
 
 def test_registers_as_compiled_here_are_no_fault_and_are_told(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json.gz", host(), launch(registers=240))
-    assert not read_trace(path, expected(entries=(ENTRY,)), 8)["registers_as_predicted"]
+    assert not read_trace(path, origin(), expected(entries=(ENTRY,)), 8)["registers_as_predicted"]
 
 
 def test_a_profiler_that_saw_no_gpu_tells_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotReadyError, match="no GPU kernel; CUPTI is missing"):
-        read_trace(write_trace(tmp_path / "t.json.gz", host()), expected(), 8)
+        read_trace(write_trace(tmp_path / "t.json.gz", host()), origin(), expected(), 8)
 
 
 def test_a_torn_trace_tells_nothing(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", launch())
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(NotReadyError, match="no whole JSON trace"):
-        read_trace(path, expected(), 8)
+        read_trace(path, origin(), expected(), 8)
 
 
 def test_a_trace_too_large_to_travel_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
