@@ -47,7 +47,7 @@ def test_a_campaign_ends_with_the_code_of_its_gravest_decision(decisions: list[s
         (("compare", "--variants", "v1", "--concurrency", ","), 2, "no concurrency given"),
         (("compare", "--variants", ""), 2, "no variants given"),
         (("compare", "--variants", "v1", "--slo", "ttft:500"), 2, "for example ttft=500"),
-        (("compare", "--import", "nowhere"), 6, "import.csv is missing"),
+        (("compare", "--import", "nowhere"), 2, "nowhere does not exist; give the folder that holds"),
         (("compare", "--variants", "v1,v1"), 2, "a name is given twice"),
         (("compare", "--variants", "v1", "--blocks", "1"), 2, "from 2 to 10,000"),
         (("compare", "--variants", "v1", "--runtime", "podman"), 2, "known: docker, local"),

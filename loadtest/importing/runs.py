@@ -126,8 +126,10 @@ def _entries(folder: Path, controls: Mapping[str, str]) -> list[_Entry]:
 
 
 def _table_rows(table: Path) -> list[dict[str, str]]:
-    if table.parent.is_file():
-        raise UsageError(f"{table.parent} is a file; give the folder that holds {TABLE} and the results it names")
+    folder = table.parent
+    if not folder.is_dir():
+        found = "is no folder" if folder.exists() else "does not exist"
+        raise UsageError(f"{folder} {found}; give the folder that holds {TABLE} and the results it names")
     if not table.is_file():
         raise RecordsError(
             f"{table} is missing: a load driver's results do not say which block and start they measured; "

@@ -243,10 +243,11 @@ def test_results_without_a_table_are_refused_with_the_reason(tmp_path: Path) -> 
         import_campaign(tmp_path, {"v1": "pinned"})
 
 
-def test_the_table_in_place_of_its_folder_is_told_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "found"), [("import.csv", "is no folder"), ("nowhere", "does not exist")])
+def test_what_is_given_in_place_of_the_tables_folder_is_told(tmp_path: Path, place: str, found: str) -> None:
     (tmp_path / "import.csv").touch()
-    with pytest.raises(UsageError, match=r"import\.csv is a file; give the folder that holds import\.csv"):
-        named_variants(tmp_path / "import.csv")
+    with pytest.raises(UsageError, match=rf"{place} {found}; give the folder that holds import\.csv"):
+        named_variants(tmp_path / place)
 
 
 @pytest.mark.parametrize("rate", ["inf", "Infinity"])
@@ -290,5 +291,3 @@ def write_table(folder: Path, rows: list[dict[str, str]]) -> None:
 def test_the_table_itself_says_which_variants_there_are(tmp_path: Path) -> None:
     (tmp_path / "import.csv").write_text("block,start,variant,file\n0,0,pinned,a\n0,1,v1,b\n1,0,v1,c\n")
     assert named_variants(tmp_path) == ("pinned", "v1")
-    with pytest.raises(RecordsError, match=r"import\.csv is missing"):
-        named_variants(tmp_path / "nowhere")
