@@ -127,9 +127,8 @@ class Plan:
             raise UsageError(f"variant {strange[0]!r} is no name; letters, digits, '.', '_' and '-' make one")
         if not 2 <= self.blocks <= MAX_BLOCKS:
             raise UsageError(f"blocks = {self.blocks}; from 2 to {MAX_BLOCKS:,}")
-        for name, share in (("delta", self.delta), ("alpha", self.alpha)):
-            if not 0 < share < 1:
-                raise UsageError(f"{name} {share:g} is out of range; it is a share above 0 and below 1")
+        check_share("delta", self.delta)
+        check_share("alpha", self.alpha)
         if not 0 < self.time_scale < math.inf:
             raise UsageError(f"time scale {self.time_scale:g} is out of range; above 0, and 1 on a real engine")
 
@@ -199,6 +198,12 @@ class Plan:
             random.Random(f"{self.seed}/order/{block}").shuffle(names)
             return names + names[::-1]
         return _balanced_order(names, self.seed, block)
+
+
+def check_share(name: str, share: float) -> None:
+    """Refuses what is no share above 0 and below 1."""
+    if not 0 < share < 1:
+        raise UsageError(f"{name} {share:g} is out of range; it is a share above 0 and below 1")
 
 
 def check_concurrencies(levels: tuple[int, ...]) -> None:

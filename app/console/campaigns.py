@@ -19,7 +19,7 @@ from app.kernel.variants import load_variants
 from app.lazily import lazily
 from app.progress import Progress
 from app.records import write_text
-from loadtest.plan import Lengths, Plan, WindowRules
+from loadtest.plan import Lengths, Plan, WindowRules, check_share
 
 # As in compare: what is refused needs no statistics and no charts.
 with lazily("app", "loadtest"):
@@ -126,11 +126,12 @@ def judge_imported(folder: str, variants: str, delta: str, name: str) -> compare
 
     variants: as given, else those that import.csv names together with their controls.
     """
-    registry = load_variants()
+    # What was typed is judged first: a folder of results may take minutes to read.
+    run, margin, registry = new_run(name or None), arguments.number(delta, "delta"), load_variants()
+    check_share("delta", margin)
     asked = registry.with_controls(arguments.names(variants, "variants")) if variants else None
     controls = asked or measured_pairs(registry, imports.named_variants(Path(folder)))
-    found = imports.import_campaign(Path(folder), controls, delta=arguments.number(delta, "delta"))
-    run = new_run(name or None)
+    found = imports.import_campaign(Path(folder), controls, delta=margin)
     outcome = compare.keep_imported(
         run, found, {v: compare.variant_record(registry.get(v)) for v in found.plan.variants}
     )

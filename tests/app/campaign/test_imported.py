@@ -127,6 +127,23 @@ def test_an_import_refuses_what_it_cannot_heed_by_name(options: dict[str, Any], 
     assert (code, line.endswith(f"heeds --variants, --delta, --id alone; leave {unheeded} out")) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"delta": "7"}, "delta 7 is out of range; it is a share above 0 and below 1"),
+        ({"delta": "nan"}, "delta nan is out of range"),
+        ({"id": "one"}, "runs/one already holds a campaign"),
+        ({"id": "../one"}, "campaign id '../one'"),
+        ({"variants": "v9"}, "unknown variant 'v9'"),
+    ],
+)
+def test_an_imports_options_are_judged_before_anything_is_read(
+    judged: Path, options: dict[str, Any], says: str
+) -> None:
+    code, line = ended(tasks.compare, import_="nowhere", **options)
+    assert (code, says in line) == (2, True)
+
+
 def test_an_import_of_an_older_lab_with_seed_and_window_in_its_plan_is_judged_as_before(judged: Path) -> None:
     older = Plan.from_json(read_json(judged / "plan.json"))
     write_json(judged / "plan.json", replace(older, imported=False).to_json())
