@@ -28,6 +28,7 @@ with lazily("app", "loadtest"):
     from app.ledger import campaigns as ledger
     from app.report import campaign_view, curves, export, terminal
     from loadtest.importing import runs as imports
+    from loadtest.importing import table as import_table
     from loadtest.judge import calibration_report
 
 SCHEMA = 1
@@ -130,7 +131,7 @@ def judge_imported(folder: str, variants: str, delta: str, name: str) -> compare
     run, margin, registry = new_run(name or None), arguments.number(delta, "delta"), load_variants()
     check_share("delta", margin)
     asked = registry.with_controls(arguments.names(variants, "variants")) if variants else None
-    controls = asked or measured_pairs(registry, imports.named_variants(Path(folder)))
+    controls = asked or measured_pairs(registry, import_table.named_variants(Path(folder)))
     found = imports.import_campaign(Path(folder), controls, delta=margin)
     outcome = compare.keep_imported(
         run, found, {v: compare.variant_record(registry.get(v)) for v in found.plan.variants}

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from app.errors import InvalidCampaignError, RecordsError, UsageError
+from app.errors import InvalidCampaignError
 from loadtest.cells import Cell
 from loadtest.importing.foreign import ForeignRequest, ForeignRun, read_runs, seconds_in_flight
+from loadtest.importing.table import TABLE, read_table
 from loadtest.judge.facts import MIN_BLOCKS, Facts, VariantFacts
 from loadtest.plan import Design, Lengths, Plan
 
-TABLE = "import.csv"
-COLUMNS = ("block", "start", "variant", "file")
 MIN_REQUEST_LENGTHS = 5.0
 MIN_SHARE_AT_CONCURRENCY = 0.5
 SAME_WORK = 0.005
-MAX_ROWS = 100_000
 UNPROVEN = VariantFacts(stamps=("imported", "not proven"))
 
 
@@ -58,7 +54,8 @@ def import_campaign(
     judged nor controls are left unread. UsageError names variants without rows; RecordsError and InvalidCampaignError
     say what is missing for a verdict.
     """
-    entries = _entries(folder, controls)
+    rows = read_table(folder, controls)
+    entries = [_Entry(row.block, row.start, row.variant, run) for row in rows for run in read_runs(row.path)]
     design = _check_blocks(entries, controls)
     lengths = _check_work(entries)
     levels = tuple(sorted({e.run.concurrency for e in entries}))
@@ -110,66 +107,6 @@ def foreign_cell(run: ForeignRun, block: int, start: int, variant: str) -> Cell:
         short_outputs=sum(r.tokens < promised for r in run.requests),
         reasons=(*run.faults, *_window_faults(run, begin, end, e2e)),
     )
-
-
-def named_variants(folder: Path) -> tuple[str, ...]:
-    """The variants that import.csv names, in its order; RecordsError when it cannot be read."""
-    return tuple(dict.fromkeys(row["variant"] for row in _table_rows(folder / TABLE) if row["variant"]))
-
-
-def _entries(folder: Path, controls: Mapping[str, str]) -> list[_Entry]:
-    table = folder / TABLE
-    rows = list(enumerate(_table_rows(table), start=2))
-    _check_variants({row["variant"] for _, row in rows}, controls)
-    left_out = {row["variant"] for _, row in rows if row["variant"]} - {*controls, *controls.values()}
-    return [e for n, row in rows if row["variant"] not in left_out for e in _of_row(folder, table, n, row)]
-
-
-def _table_rows(table: Path) -> list[dict[str, str]]:
-    folder = table.parent
-    if not folder.is_dir():
-        found = "is no folder" if folder.exists() else "does not exist"
-        raise UsageError(f"{folder} {found}; give the folder that holds {TABLE} and the results it names")
-    if not table.is_file():
-        raise RecordsError(
-            f"{table} is missing: a load driver's results do not say which block and start they measured; "
-            f"write it with the columns {', '.join(COLUMNS)}"
-        )
-    try:
-        with table.open(newline="", encoding="utf-8") as source:
-            rows = list(islice(csv.DictReader(source), MAX_ROWS + 1))
-    except (OSError, ValueError, csv.Error) as e:
-        raise RecordsError(f"{table} could not be read ({e}); write it as comma-separated UTF-8") from e
-    if len(rows) > MAX_ROWS:
-        raise RecordsError(f"{table} has more than {MAX_ROWS} rows")
-    if not rows or any(set(COLUMNS) - set(r) for r in rows):
-        raise RecordsError(f"{table} needs the columns {', '.join(COLUMNS)} and a row a file")
-    return rows
-
-
-def _of_row(folder: Path, table: Path, number: int, row: Mapping[str, str]) -> list[_Entry]:
-    try:
-        block, start = int(row["block"]), int(row["start"])
-    except (TypeError, ValueError) as e:
-        raise RecordsError(f"{table}:{number}: block and start are numbers from 0 ({e})") from e
-    if not row["variant"] or not row["file"] or "\0" in row["file"]:
-        raise RecordsError(f"{table}:{number}: variant and file are needed")
-    file = folder / row["file"]
-    # The table may come with the results it names; it has no say about other files of this host.
-    if not file.resolve().is_relative_to(folder.resolve()):
-        raise RecordsError(f"{table}:{number}: {row['file']} leads out of {folder}; put the file there")
-    return [_Entry(block, start, row["variant"], run) for run in read_runs(file)]
-
-
-def _check_variants(found: set[str], controls: Mapping[str, str]) -> None:
-    for variant, control in controls.items():
-        for name, word in ((variant, ""), (control, f", the control of {variant}")):
-            if name not in found:
-                named = ", ".join(sorted(filter(None, found))) or "no variant"
-                raise UsageError(
-                    f"{TABLE} has no rows of {name}{word}; it names {named}: add them, or narrow what is judged with "
-                    "--variants"
-                )
 
 
 def _check_blocks(entries: list[_Entry], controls: Mapping[str, str]) -> Design:

@@ -72,7 +72,7 @@ def test_a_malformed_settings_file_ends_a_task_with_2(here: Path) -> None:
 
 
 def test_a_malformed_foreign_result_ends_a_comparison_with_6(here: Path) -> None:
-    (here / "import.csv").write_text("block,start,variant,file\n0,0,v1,x.json\n0,1,pinned,x.json\n")
+    (here / "import.csv").write_text("block,start,variant,file\n0,0,v1,x.json\n0,1,pinned,y.json\n")
     (here / "x.json").write_text('{"benchmarks": [{"requests": 7}]}')
     found, line = ended(tasks.compare, import_=".", variants="v1")
     assert (found, line.startswith("lab: x.json is malformed")) == (6, True)

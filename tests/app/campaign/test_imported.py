@@ -106,6 +106,13 @@ def test_variants_narrow_what_is_read_and_judged(judged: Path) -> None:
     assert ended(tasks.compare, import_="theirs", id="two", variants="v1")[0] == 7
 
 
+def test_one_file_for_both_arms_is_an_error_of_usage(judged: Path) -> None:
+    table = judged.parents[1] / "theirs" / "import.csv"
+    table.write_text(table.read_text().replace("0-1-2-sglang.jsonl", "0-0-2-sglang.jsonl"))
+    code, line = ended(tasks.compare, import_="theirs", id="two")
+    assert (code, "0-0-2-sglang.jsonl of pinned holds, byte for byte, 0-0-2-sglang.jsonl of v1" in line) == (2, True)
+
+
 def test_a_control_that_was_not_measured_is_an_error_of_usage(judged: Path) -> None:
     code, line = ended(tasks.compare, import_="theirs", id="two", variants="pinned,v1")
     assert (code, "no rows of baseline, the control of pinned" in line) == (2, True)
