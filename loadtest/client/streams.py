@@ -181,7 +181,13 @@ def http_request(url: str, path: str, body: bytes, headers: Mapping[str, str] | 
 
 def address(url: str) -> tuple[str, int]:
     """Host and port of http://host:port; UsageError for any other form."""
-    parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 80
+        # As the resolver does, which would end in a traceback.
+        host.encode("idna")
+    except ValueError as e:
+        raise UsageError(f"host {url[:80]!r} cannot be ({e}); the driver needs http://host:port") from e
+    if parts.scheme != "http" or not host:
         raise UsageError(f"host {url!r}; the driver needs http://host:port")
-    return parts.hostname, parts.port or 80
+    return host, port

@@ -82,6 +82,20 @@ def test_an_address_of_another_form_is_refused(served_url: str) -> None:
         await_servers(order_at(served_url, decode_url="127.0.0.1:8000"), 0, sleeping([]))
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://127.0.0.1:599999", "Port out of range 0-65535"),
+        ("http://127.0.0.1:web", "Port could not be cast"),
+        ("http://[::1", "Invalid IPv6 URL"),
+        (f"http://{'a' * 64}:80", "label too long"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_with_the_reason(url: str, why: str) -> None:
+    with pytest.raises(UsageError, match=rf"{why}.*; the driver needs http://host:port"):
+        await_servers(order_at(url), 0, sleeping([]))
+
+
 def checked(looks: list[Look], now_s: float, *pending_since_s: float) -> None:
     """Patience of 5 s from 100 on that saw these requests end, checked at a later moment."""
     clock = iter((100.0, now_s))
