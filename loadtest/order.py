@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -36,8 +37,8 @@ class Workload:
             raise UsageError("workload 'dataset' needs a dataset file")
         if not 0 <= self.spread < 1:
             raise UsageError(f"spread {self.spread}; it must be in [0, 1)")
-        if self.turns < 1 or (self.rate_per_s is not None and self.rate_per_s <= 0):
-            raise UsageError(f"turns {self.turns}, rate {self.rate_per_s}; both must be positive")
+        if self.turns < 1 or not (self.rate_per_s is None or 0 < self.rate_per_s < math.inf):
+            raise UsageError(f"turns {self.turns}, rate {self.rate_per_s}; both must be positive and finite")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ class StartOrder:
             raise UsageError(f"concurrencies {list(self.concurrencies)}; at least one, each at least 1")
         if len(set(self.concurrencies)) != len(self.concurrencies):
             raise UsageError(f"concurrencies {list(self.concurrencies)}; each may be visited once")
-        if self.time_scale <= 0:
-            raise UsageError(f"time_scale {self.time_scale}; it must be positive")
+        if not 0 < self.time_scale < math.inf:
+            raise UsageError(f"time_scale {self.time_scale}; it must be positive and finite")
 
     def wall_s(self, engine_s: float) -> float:
         """Wall seconds that an engine duration takes."""

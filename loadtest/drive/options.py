@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,11 @@ def order_from(environment: Any) -> StartOrder:
     options = environment.parsed_options
     if options.decode_ab_order:
         return StartOrder.read(Path(options.decode_ab_order))
+    wait_s = float(options.decode_ab_wait)
+    if not 0 <= wait_s < math.inf:
+        raise UsageError(f"--decode-ab-wait {wait_s:g}: seconds from 0 on are needed, for example 300")
     order = _order_of(environment)
-    await_servers(order, float(options.decode_ab_wait), gevent.sleep)
+    await_servers(order, wait_s, gevent.sleep)
     return order
 
 
@@ -159,6 +163,8 @@ def _numbers(name: str, text: str, count: int = 0) -> list[float]:
         values = [float(part) for part in text.split(",")]
     except ValueError as e:
         raise UsageError(f"{name} {text!r}: numbers separated by commas are needed") from e
+    if not all(map(math.isfinite, values)):
+        raise UsageError(f"{name} {text!r}: every number must be finite")
     if count and len(values) != count:
         raise UsageError(f"{name} {text!r}: {count} numbers are needed")
     return values
