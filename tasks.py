@@ -7,7 +7,7 @@ import functools
 from invoke.context import Context
 
 from app import errors
-from app.ending import EndingTask, changed, collected, ending_task
+from app.ending import EndingTask, asked, collected, ending_task
 from app.lazily import lazily
 
 with lazily("app"):
@@ -140,7 +140,7 @@ def audit(_: Context, service: str = "pypi") -> int:
 
 @lab_task
 def compare(
-    _: Context,
+    context: Context,
     variants: str = "",
     concurrency: str = "1,8,48,64,80,96",
     blocks: int = 8,
@@ -165,8 +165,8 @@ def compare(
     quiet: bool = False,
 ) -> int:
     """Measures variants against their controls and judges them; --resume ID goes on, --import judges others' rows."""
-    options = {k: v for k, v in locals().items() if k != "_"}
-    return gravest(console.judge(changed(compare, options), **options))
+    options = {k: v for k, v in locals().items() if k != "context"}
+    return gravest(console.judge(asked(compare, options, context), **options))
 
 
 @lab_task

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from invoke.collection import Collection
+from invoke.context import Context
 from invoke.exceptions import Exit, ParseError
 from invoke.main import program
 from invoke.parser.argument import Argument
 from invoke.tasks import Task, task
 
 from app.errors import LabError
-from app.program import Lab
+from app.program import TYPED, Lab
 from app.task_help import shown_help
 
 Codes = Sequence[tuple[type[LabError], int]]
@@ -65,11 +66,14 @@ def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int)
     return cast("Task[Any]", task(wrapped, klass=EndingTask, help=shown_help(body)))
 
 
-def changed(given: Task[Any], options: Mapping[str, Any]) -> list[str]:
-    """Options of a task that stand at another value than their default, as the command line has them."""
+def asked(given: Task[Any], options: Mapping[str, Any], context: Context) -> list[str]:
+    """Options of a task that were typed, or stand at another value than their default, as the command line has them."""
     parameters = inspect.signature(given.body).parameters
+    typed = context.config.get(TYPED, {}).get(given.name, ())
     return [
-        f"--{name.strip('_').replace('_', '-')}" for name, value in options.items() if value != parameters[name].default
+        f"--{name.strip('_').replace('_', '-')}"
+        for name, value in options.items()
+        if name in typed or value != parameters[name].default
     ]
 
 

@@ -10,6 +10,8 @@ from invoke.exceptions import ParseError
 from invoke.program import Program
 
 LAB = "./lab"
+# Where the context of a task holds the names of its options that were typed, by task.
+TYPED = "typed"
 
 
 class Lab(Program):
@@ -28,6 +30,12 @@ class Lab(Program):
             super().parse_tasks()
         except ParseError as error:
             raise ParseError(f"{error}{self._hint(error)}", error.context) from error
+
+    def execute(self) -> None:
+        """Invoke's own; each task finds in its context which options were typed, those at their default's value too."""
+        typed = {task.name: [a.name for a in task.args.values() if a.got_value] for task in self.tasks}
+        self.config.update({TYPED: typed})
+        super().execute()
 
     def _hint(self, error: ParseError) -> str:
         unknown = re.fullmatch(r"No idea what '(.+)' is!", str(error))

@@ -53,7 +53,7 @@ def show_demo(seed: str, quiet: bool) -> list[str]:
 def judge(given: Sequence[str], import_: str, **options: Any) -> list[str]:
     """The decisions on what is measured now by the task's options, or on what another load driver measured.
 
-    given: options that stand at another value than their default; UsageError names those that an import cannot heed.
+    given: options that were typed, or stand off their default; UsageError names those that an import cannot heed.
     import_: the folder of the latter, with import.csv; empty to measure.
     """
     if import_:

@@ -4,8 +4,9 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from app.ending import changed, ending_task
+from app.ending import asked, ending_task
 from app.errors import LabError, PatchError, UsageError, VariantError
+from app.program import TYPED
 
 CODES = ((VariantError, 3), (UsageError, 4), (LabError, 5))
 
@@ -56,10 +57,12 @@ def test_another_exception_stays_what_it_is() -> None:
         ended(ZeroDivisionError())
 
 
-def test_options_off_their_defaults_are_named_as_on_the_command_line() -> None:
+def test_options_that_were_typed_or_are_off_their_defaults_are_named_as_on_the_command_line() -> None:
     def down(_: Context, import_: str = "", time_scale: str = "1", blocks: int = 8) -> int | None:
         return None
 
-    task = ending_task(down, CODES, 9)
-    assert changed(task, {"import_": "x", "time_scale": "1", "blocks": 8}) == ["--import"]
-    assert changed(task, {"import_": "", "time_scale": "2", "blocks": 9}) == ["--time-scale", "--blocks"]
+    task, context = ending_task(down, CODES, 9), Context()
+    assert asked(task, {"import_": "x", "time_scale": "1", "blocks": 8}, context) == ["--import"]
+    assert asked(task, {"import_": "", "time_scale": "2", "blocks": 9}, context) == ["--time-scale", "--blocks"]
+    context.config.update({TYPED: {"down": ["time_scale"], "up": ["blocks"]}})
+    assert asked(task, {"import_": "", "time_scale": "1", "blocks": 8}, context) == ["--time-scale"]

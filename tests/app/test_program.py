@@ -47,6 +47,14 @@ def test_compare_takes_the_option_under_either_name(option: str) -> None:
     assert lab("compare", option, "v9").stderr.startswith("lab: unknown variant 'v9'")
 
 
+@pytest.mark.parametrize("program", ["app.program", "invoke"])
+def test_an_option_that_an_import_cannot_heed_is_refused_though_it_was_typed_at_its_default(program: str) -> None:
+    typed = ["--import", "nowhere", "--window", "60", "--blocks=8", "--variant", "", "--delta", "0.01"]
+    ended = lab("compare", *typed, program=program)
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert ended.stderr.endswith("alone; leave --blocks, --window out\n")
+
+
 def test_version_is_the_labs_own_with_its_commit_and_what_it_stands_on() -> None:
     own, parts = lab("--version").stdout.splitlines()
     assert re.fullmatch(r"decode-ab \d+\.\d+\.\d+, (commit [0-9a-f]{12}( and changes)?|no git checkout)", own)
