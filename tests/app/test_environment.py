@@ -38,3 +38,9 @@ def test_an_extra_is_not_put_into_the_systems_python(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     with pytest.raises(NotReadyError, match="no virtual environment is active"):
         environment.ensure("gate")
+
+
+def test_the_readme_tells_what_the_first_gate_installs() -> None:
+    size, _, _ = environment.SIZES["gate"].partition(" on disk")
+    told = f"{size} of Triton, which the first `./lab check` installs alone"
+    assert told in (environment.ROOT / "README.md").read_text(encoding="utf-8")
