@@ -30,7 +30,7 @@ SERVED = Served(
     topology="single", heads=16, arch=120, start_timeout_s=30, max_running=4, graph_batches=(4,), prebuilt=False
 )
 KERNEL = "_sparse_mla_decode_kernel"
-VARIANTS = ("pinned", "v1", "flashmla")
+VARIANTS = ("pinned", "v1", "flashinfer")
 
 
 @dataclass
@@ -80,6 +80,13 @@ def test_what_could_not_be_had_says_why(bench: Bench) -> None:
     found = bench.inspect("pinned", launches=None, error="OutOfMemoryError: 2 GiB")
     assert "OutOfMemoryError: 2 GiB" in found["outputs"]["why_not"]
     assert "answered HTTP 500; the server's log says why" in found["trace"]["why_not"]
+
+
+def test_of_a_variant_that_changes_no_kernel_is_told_why_its_trace_says_nothing(bench: Bench) -> None:
+    found = bench.inspect("flashinfer", launches=[launch("attention", 20.0)])["trace"]
+    assert found["why_not"].startswith(
+        "flashinfer changes no kernel of SGLang's file, so the gate predicts no launches"
+    )
 
 
 def test_nothing_is_looked_at_where_that_is_left_out(bench: Bench) -> None:
