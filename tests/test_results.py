@@ -9,6 +9,7 @@ from statistics import geometric_mean
 
 import pytest
 
+from app.kernel.variants import load_variants
 from app.report import slow_blocks
 from app.report.campaign_view import read_campaign
 
@@ -95,3 +96,11 @@ def test_committed_reports_name_the_blocks_that_their_cells_show_as_slow() -> No
     assert [name for name, lines in told.items() if lines] == ["fast-v1-v2-pinned"]
     report = (ALONE / "fast-v1-v2-pinned" / "report.md").read_text()
     assert all(f"- {line}\n" in report for line in told["fast-v1-v2-pinned"])
+
+
+def test_the_hypothesis_of_fast_tells_its_kernels_least_and_most_share_of_pinneds_time() -> None:
+    with (ROOT / "kernels" / "results" / "h200.csv").open(newline="") as file:
+        times = {tuple(row.values())[:6]: float(row["median_us"]) for row in csv.DictReader(file)}
+    shares = [took / times["pinned", *case] for (provider, *case), took in times.items() if provider == "fast"]
+    said = load_variants().get("fast").hypothesis
+    assert f"{min(shares):.2f} to {max(shares):.2f} of pinned's time (kernels/results/h200.csv)" in said
