@@ -7,9 +7,13 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPResponse
 from typing import Any
 
 import requests
+from requests.adapters import HTTPAdapter
+from urllib3 import HTTPConnectionPool
+from urllib3.connection import HTTPConnection
 
 from app.errors import NotReadyError
 from loadtest.client.key import authorization, without_key
@@ -52,10 +56,41 @@ def post(url: str, body: Mapping[str, Any], timeout_s: float) -> Answer:
 
 
 def session() -> requests.Session:
-    """A session that takes no proxy from the environment: every service is on this host or a private network."""
+    """A session that takes no proxy from the environment: every service is on this host or a private network.
+
+    What begins an answer unlike HTTP ends it at once, by a ValueError.
+    """
     made = requests.Session()
     made.trust_env = False
+    made.mount("http://", _Adapter())
     return made
+
+
+class _NoHttpError(ValueError):
+    """An answer begins with bytes that begin none of HTTP."""
+
+
+class _Response(HTTPResponse):
+    def begin(self) -> None:
+        """The library's own, which waits for the end of a line that rubbish need not have."""
+        # Whoever has said nothing yet is waited for here, for the whole time.
+        if not b"HTTP/".startswith(first := self.fp.peek(5)[:5]):
+            raise _NoHttpError(f"it begins with {first!r}")
+        super().begin()
+
+
+class _Connection(HTTPConnection):
+    response_class = _Response
+
+
+class _Pool(HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _Adapter(HTTPAdapter):
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool}
 
 
 def _ask(method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Answer:
@@ -65,6 +100,8 @@ def _ask(method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float
         options["timeout"] = min(timeout_s, _CONNECT_S), timeout_s
         with session() as made, made.request(method, url, json=body, **options) as response:
             return Answer(url, response.status_code, without_key(_whole(response, deadline), os.environ))
+    except _NoHttpError as e:
+        raise NotReadyError(f"{url} answered what is no HTTP ({e}); see what listens there, or stands before it") from e
     # ValueError: an address that cannot be, and an encoding that the body does not keep to.
     except (requests.RequestException, ValueError) as e:
         raise NotReadyError(f"no answer from {url} within {timeout_s:.0f} s ({e})") from e

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -22,3 +24,45 @@ def test_who_takes_no_connection_is_given_up_long_before_who_is_slow_to_answer(m
         with pytest.raises(NotReadyError, match="no answer"):
             answer.get(f"http://127.0.0.1:{full.getsockname()[1]}", 10.0)
     assert time.monotonic() - began < 5
+
+
+def said_by(words: list[bytes], pause_s: float = 0.0) -> Iterator[str]:
+    """The URL of a server that answers one request with these words, a pause before each, and hangs up at the end."""
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            line, _ = listening.accept()
+            with line:
+                line.recv(65536)
+                for word in words:
+                    time.sleep(pause_s)
+                    line.sendall(word)
+                done.wait(20)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        done.set()
+        serving.join()
+
+
+@pytest.fixture
+def rubbish() -> Iterator[str]:
+    yield from said_by([bytes(range(128, 200))])
+
+
+@pytest.fixture
+def hesitant() -> Iterator[str]:
+    yield from said_by([b"H", b"TTP/1.1 200 OK\r\nContent-Le", b"ngth: 2\r\n\r\n{", b"}"], pause_s=0.3)
+
+
+def test_rubbish_is_refused_at_once_though_its_line_never_ends(rubbish: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(NotReadyError, match="answered what is no HTTP"):
+        answer.post(f"{rubbish}/v1/completions", {}, 15.0)
+    assert time.monotonic() - began < 5
+
+
+def test_who_begins_late_and_word_by_word_is_waited_for(hesitant: str) -> None:
+    assert answer.get(hesitant, 15.0).object() == {}
