@@ -61,13 +61,14 @@ def send_canary(endpoints: Endpoints, timeout_s: float = 60.0, counter_s: float 
     answer = _completion(endpoints, timeout_s)
     seconds = time.monotonic() - began
     text, tokens = _said(answer)
+    # Before any waiting for the counter, which could not mend it.
+    if not text.strip() or tokens != CANARY_TOKENS:
+        raise NotReadyError(f"canary: {tokens} of {CANARY_TOKENS} tokens, text {text[:40]!r}")
     moved = _moved_counter(endpoints.decode_url, before, deadline=time.monotonic() + counter_s)
     # An answer repeats the name that was asked for: only the server's own arguments tell what it serves.
     for name in (answer.get("model"), server_info(endpoints.decode_url).get("served_model_name")):
         if name != endpoints.model:
             raise NotReadyError(f"canary: served model is {name!r}, not {endpoints.model!r}")
-    if not text.strip() or tokens != CANARY_TOKENS:
-        raise NotReadyError(f"canary: {tokens} of {CANARY_TOKENS} tokens, text {text[:40]!r}")
     if moved < 1:
         raise NotReadyError(f"canary: answered, but decode's {GENERATED} did not move ({endpoints.decode_url}/metrics)")
     return Canary(str(answer["model"]), text, tokens, moved, seconds)

@@ -17,7 +17,7 @@ from app.kernel.placed import PlacedKernel
 class FakeStack:
     """Serves what it was switched to. `lies` overrides fields of the proof.
 
-    `dead` is what `alive` reports, `words` the log of every service. An answer takes `slow_s`.
+    `dead` is what `alive` reports, `words` the log of every service. An answer takes `slow_s`; `said` is its text.
     """
 
     runtime = "local"
@@ -25,6 +25,7 @@ class FakeStack:
 
     def __init__(self) -> None:
         self.model, self.tokens, self.silent, self.slow_s = "fake", 0, False, 0.0
+        self.said = " some words"
         self.lies: dict[str, Any] = {}
         self.dead: list[str] = []
         self.words: list[str] = []
@@ -83,7 +84,7 @@ class FakeStack:
         time.sleep(self.slow_s)
         self.tokens += 0 if self.silent else int(asked["max_tokens"])
         usage = {"completion_tokens": asked["max_tokens"]}
-        return {"model": "fake", "choices": [{"text": " some words"}], "usage": usage}
+        return {"model": "fake", "choices": [{"text": self.said}], "usage": usage}
 
 
 def _handler(stack: FakeStack) -> type[BaseHTTPRequestHandler]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,13 @@ def test_a_canary_answered_without_decode_is_refused(stack: FakeStack) -> None:
     stack.silent = True
     with pytest.raises(NotReadyError, match="did not move"):
         send_canary(stack.endpoints, counter_s=0.3)
+
+
+def test_a_canary_answered_without_text_is_refused_before_the_counter_is_waited_for(stack: FakeStack) -> None:
+    stack.silent, stack.said, began = True, "", time.monotonic()
+    with pytest.raises(NotReadyError, match="canary: 4 of 4 tokens, text ''"):
+        send_canary(stack.endpoints, counter_s=15.0)
+    assert time.monotonic() - began < 10
 
 
 def test_a_canary_answered_by_another_model_is_refused(stack: FakeStack) -> None:
