@@ -102,6 +102,8 @@ def _check_types(identity: Identity) -> None:
         value = getattr(identity, key)
         if not isinstance(value, str) and not (value is None and key in optional):
             raise TypeError(f"{key} is {value!r}")
+    if not isinstance(identity.baked, dict):
+        raise TypeError(f"baked is {identity.baked!r}")
     texts = (*identity.configs, *identity.baked, *identity.baked.values())
     if not isinstance(identity.cuda_arch, int) or not all(isinstance(text, str) for text in texts):
         raise TypeError("cuda_arch, configs or baked are of another type")

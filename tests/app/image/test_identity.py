@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from app.errors import ProofError
@@ -35,6 +37,11 @@ def test_equal_identities_give_equal_bytes(identity: Identity) -> None:
 def test_foreign_file_is_refused(data: bytes, said: str) -> None:
     with pytest.raises(ProofError, match=said):
         parse_identity(data, "here")
+
+
+def test_cache_files_without_their_hashes_are_refused(identity: Identity) -> None:
+    with pytest.raises(ProofError, match=r"is no identity of an image \(baked is \[\]\)"):
+        parse_identity(json.dumps(json.loads(identity.dump()) | {"baked": []}).encode(), "here")
 
 
 def test_image_without_identity_is_refused(tmp_path: object) -> None:
