@@ -7,8 +7,10 @@ from collections.abc import Iterable, Iterator
 from app.report import conclusions, provenance, slow_blocks
 from app.report.after_load import explained_grid
 from app.report.campaign_view import CampaignView
+from app.report.evidence import Grid
 from app.report.judged import Judged
 from app.report.predictions import predictions
+from app.report.transfer import read_transfers, transfer_grid
 from app.report.wording import interval, number, p_value, signed
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*[]|"})
@@ -41,7 +43,8 @@ def _parts(view: CampaignView) -> Iterator[str]:
     yield "\n".join(f"- set aside and measured again: {escaped(line)}" for line in conclusions.redone(view))
     for judged in view.judged:
         yield _variant(view, judged)
-    yield _explained(view)
+    yield _grid(explained_grid(view))
+    yield _grid(transfer_grid(read_transfers(view)))
     yield _slow_blocks(view)
     yield "\n".join(f"- note: {escaped(note)}" for note in view.verdict.get("notes", ()))
     yield "\n".join(f"- {escaped(line)}" for line in conclusions.error_rates(view))
@@ -59,8 +62,7 @@ def _variant(view: CampaignView, judged: Judged) -> str:
     return "\n\n".join([*lines, "\n".join(f"- {escaped(n)}" for n in notes if n)])
 
 
-def _explained(view: CampaignView) -> str:
-    grid = explained_grid(view)
+def _grid(grid: Grid) -> str:
     if not grid.rows:
         return ""
     return f"{grid.caption}:\n\n{table(grid.columns, [[*map(escaped, row)] for row in grid.rows], grid.numeric)}"

@@ -82,9 +82,12 @@ def test_a_window_without_a_transfer_shows_none(changed: Change) -> None:
 def test_the_report_shows_transfers_beside_the_readings(
     changed: Change,
 ) -> None:
-    page = write_reports(changed(transfers)).html.read_text()
+    written = write_reports(changed(transfers))
+    page, markdown = written.html.read_text(), written.markdown.read_text()
     assert page.index("Readings of servers and cards") < page.index("KV moved from prefill to decode")
     assert '<td class="n">25.00</td>' in page
+    assert "KV moved from prefill to decode" in markdown
+    assert " | 25.00 | " in markdown
 
 
 def test_servers_that_tell_of_no_transfer_get_no_table(
