@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 from statistics import geometric_mean
@@ -15,6 +16,7 @@ from app.report.campaign_view import read_campaign
 
 ROOT = Path(__file__).resolve().parents[1]
 ALONE = ROOT / "docs" / "results" / "h200_decode_alone"
+TWO_RANKS = ALONE.with_name("h200_tp2")
 # By control, where the pair was measured.
 PAIRS = {"pinned": "fast-v1-v2-pinned", "upstream": "fast-upstream", "flashmla": "fast-flashmla"}
 LEVELS = (1, 8, 48, 64, 80, 96)
@@ -27,8 +29,8 @@ def rows_of(page: str, first: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
 
 
-def levels(pair: str, variant: str) -> list[float]:
-    with (ALONE / pair / "levels.csv").open(newline="") as file:
+def levels(pair: str, variant: str, folder: Path = ALONE) -> list[float]:
+    with (folder / pair / "levels.csv").open(newline="") as file:
         return [float(row["tokens_per_s"]) for row in csv.DictReader(file) if row["variant"] == variant]
 
 
@@ -57,7 +59,7 @@ def test_the_rates_of_the_levels_are_geometric_means_of_the_blocks(pair: str, va
     found = cells(pair)
     by_level = [[rate for (_, v, c), rate in found.items() if (v, c) == (variant, level)] for level in LEVELS]
     assert levels(pair, variant) == pytest.approx([geometric_mean(rates) for rates in by_level], abs=1e-3)
-    assert "geometric mean of three blocks" in (ROOT / "README.md").read_text()
+    assert "geometric mean of four blocks" in (ROOT / "README.md").read_text()
 
 
 def test_the_changes_block_by_block_are_those_of_the_cells() -> None:
@@ -77,11 +79,49 @@ def test_what_is_said_of_all_starts_and_windows_holds_in_their_table() -> None:
         rows = list(csv.DictReader(file))
     starts = {(r["campaign"], r["block"], r["start"]): r for r in rows}
     triton = [r for r in starts.values() if r["variant"] != "flashmla"]
-    assert (len(rows), len(starts), len(triton)) == (156, 26, 24)
+    assert (len(rows), len(starts), len(triton)) == (180, 30, 27)
     assert {(r["code_as_predicted"], r["compiled_after_start"]) for r in triton} == {("True", "0")}
-    assert max(abs(float(r["client_over_server_pct"])) for r in rows) <= 0.91
+    *most, farthest = sorted(rows, key=lambda r: abs(float(r["client_over_server_pct"])))
+    assert max(abs(float(r["client_over_server_pct"])) for r in most) <= 0.91
+    assert (farthest["variant"], farthest["client_over_server_pct"]) == ("upstream", "-1.587")
     assert max(float(r["loop_lag_p99_ms"]) for r in rows) <= 3.6
     assert sum(float(r["window_s"]) < 3.2 for r in rows) == 2
+
+
+def of_two_ranks() -> str:
+    page = (ROOT / "docs" / "results" / "README.md").read_text()
+    return page[page.index("## SGLang itself on two H200s: tensor parallel") :]
+
+
+def test_the_rates_of_two_ranks_are_those_of_their_levels() -> None:
+    pair = ""
+    for name, *told in rows_of(of_two_ranks(), "tok/s, geometric mean of the blocks"):
+        variant = re.findall(r"`(\w+)`", name)[0]
+        pair = PAIRS.get(variant, pair)
+        assert told == [f"{value:,.0f}" for value in levels(pair, variant, TWO_RANKS)], name
+
+
+def test_the_kernel_times_of_two_ranks_are_those_of_their_traces() -> None:
+    pair = ""
+    for name, attention, beside, working, share, _ in rows_of(of_two_ranks(), "us a step | attention"):
+        variant = name.strip("`")
+        pair = PAIRS.get(variant, pair)
+        proof = json.loads((TWO_RANKS / pair / f"{variant}-proof.json").read_text())
+        trace = proof["evidence"]["after_load"]["trace"]
+        assert attention == f"{sum(launch['us_per_step'] for launch in trace['launches']):,.0f}"
+        found = sorted((round(one["us_per_step"]) for one in trace["beside"]), reverse=True)
+        assert beside == " + ".join(map(str, found))
+        assert (working, share) == (f"{trace['gpu_us_per_step']:,.0f}", f"{100 * trace['share_of_gpu_time']:.1f} %")
+
+
+def test_what_moving_the_kv_took_is_what_the_report_says() -> None:
+    report = (ALONE.with_name("h200_pd") / "fast-pinned" / "report.md").read_text()
+    found = rows_of(report, "variant | C | ranks")
+    for name, *told in rows_of(of_two_ranks(), "| transfers in the window"):
+        mine = [row for row in found if f"`{row[0]}`" in name]
+        sent, latency, rate = ([row[at] for row in mine] for at in (3, 5, 6))
+        bootstrap, alloc = ([row[at].split(" / ")[part] for row in mine] for at, part in ((7, 0), (8, 1)))
+        assert told == [", ".join(sent), mine[0][4], *map(", ".join, (latency, rate, bootstrap, alloc))]
 
 
 def test_limits_tell_the_most_blocks_that_a_pair_has() -> None:
