@@ -1,7 +1,7 @@
-"""Compiling one kernel for a target with no GPU, in a process of its own: python -m kernels.compiler <request >answer.
+"""Compiling kernels for a target with no GPU, each in a process of its own: python -m kernels.compiler <asked >answers.
 
-Imports the standard library, this package and Triton only, so that it runs under any Triton version's interpreter; a
-compiler that crashes takes no more than this process with it.
+Imports the standard library, this package and Triton only, so that it runs under any Triton version's interpreter. That
+is loaded once and each kernel's process forked from there; a compiler that crashes takes no other kernel with it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import io
 import json
 import os
 import re
-import subprocess
+import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+import traceback
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,14 @@ from kernels.sass import InstructionMix, code_sha256
 
 # Triton's autotuner drops a configuration that raises one of these, and says nothing.
 DROPPED_SILENTLY = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
+TIMEOUT_S = 300
+CUBIN, LISTING, ANSWER, SAID = "kernel.cubin", "listing", "answer.json", "said"
 _USED = re.compile(r"Used (\d+) registers")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
 def compile_request(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Facts of the compiled kernel, or {error, error_kind}.
+    """Facts of the compiled kernel, or {error, error_kind}; leaves its machine code in the folder.
 
     request: source (only what the kernel needs), kernel, arguments [[name, type, attribute]] in the kernel's order with
     type "constexpr" for constants, constants {name: value}, arch, options {num_warps, num_stages}.
@@ -56,17 +60,12 @@ def compile_request(request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return {"error": _gist(lines) or type(error).__name__, "error_kind": type(error).__name__}
     cubin = compiled.asm["cubin"]
-    (folder / "kernel.cubin").write_bytes(cubin)
-    listing = subprocess.run(
-        [knobs.nvidia.cuobjdump.path, "-sass", str(folder / "kernel.cubin")], capture_output=True, text=True, check=True
-    ).stdout
-    mix = InstructionMix.of(listing)
+    (folder / CUBIN).write_bytes(cubin)
     return {
         **_read_log(log.getvalue()),
         "shared_bytes": compiled.metadata.shared,
         "num_warps": compiled.metadata.num_warps,
         "code_sha256": code_sha256(cubin),
-        **{name: getattr(mix, name) for name in InstructionMix.__slots__},
     }
 
 
@@ -104,14 +103,98 @@ def _gist(lines: list[str]) -> str:
     return " ".join(useful[:1] + useful[-1:] if len(useful) > 1 else useful)[:400]
 
 
-def main() -> None:
-    """Answer the request on standard input with one JSON object on standard output."""
-    request = json.load(sys.stdin)
-    with tempfile.TemporaryDirectory() as name:
+def crash(code: int, said: str) -> dict[str, Any]:
+    """The answer of a compiler that ended without one."""
+    last = " ".join(said.strip().splitlines()[-1:])
+    return {"error": f"the compiler ended with {code}: {last}", "error_kind": "Crash"}
+
+
+# Yields each process that it begins, is sent its exit code, and returns the answer.
+_Steps = Generator[int, int | None, dict[str, Any]]
+
+
+def _side_by_side(
+    requests: Sequence[Mapping[str, Any]], at_once: int, folder: Path
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each request's number with its answer, as they come."""
+    waiting: list[tuple[int, _Steps, int | None]] = [
+        (number, _steps(request, folder / str(number)), None) for number, request in enumerate(requests)
+    ]
+    running = dict[int, tuple[int, _Steps]]()
+    try:
+        while waiting or running:
+            if not waiting or len(running) == at_once:
+                child, status = os.wait()
+                # Behind the kernels that come next: a short step fills the time in which the last compiles alone.
+                waiting.insert(at_once, (*running.pop(child), os.waitstatus_to_exitcode(status)))
+            number, steps, code = waiting.pop(0)
+            try:
+                running[steps.send(code)] = number, steps
+            except StopIteration as end:
+                yield number, end.value
+    finally:
+        # Nobody is left to be answered.
+        for child in running:
+            os.kill(child, signal.SIGKILL)
+
+
+def _steps(request: Mapping[str, Any], folder: Path) -> _Steps:
+    folder.mkdir()
+    if code := (yield _begin(request, folder)):
+        return crash(code, (folder / SAID).read_text(errors="replace"))
+    answer = dict(json.loads((folder / ANSWER).read_text()))
+    if "error" not in answer:
+        if code := (yield _begin_listing(folder)):
+            return crash(code, "the machine code cannot be listed")
+        mix = InstructionMix.of((folder / LISTING).read_text())
+        answer |= {name: getattr(mix, name) for name in InstructionMix.__slots__}
+    shutil.rmtree(folder)
+    return answer
+
+
+def _begin(request: Mapping[str, Any], folder: Path) -> int:
+    """Forks a process that leaves its answer in a folder of its own."""
+    if child := os.fork():
+        return child
+    try:
+        signal.alarm(TIMEOUT_S)
+        said = os.open(folder / SAID, os.O_WRONLY | os.O_CREAT)
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(said, stream.fileno())
         # A cached compile has no ptxas log, so Triton's own cache is never reused.
-        os.environ["TRITON_CACHE_DIR"] = name
-        answer = compile_request(request, Path(name))
-    json.dump(answer, sys.stdout)
+        os.environ["TRITON_CACHE_DIR"] = str(folder)
+        (folder / ANSWER).write_text(json.dumps(compile_request(request, folder)))
+        os._exit(0)
+    finally:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _begin_listing(folder: Path) -> int:
+    from triton import knobs
+
+    # Code only and no analysis of its data flow: a quarter less time than cuobjdump, which calls the same program.
+    command = [knobs.nvidia.nvdisasm.path, "--print-code", "--no-dataflow", str(folder / CUBIN)]
+    into = (os.POSIX_SPAWN_OPEN, 1, folder / LISTING, os.O_WRONLY | os.O_CREAT, 0o600)
+    return os.posix_spawn(command[0], command, os.environ, file_actions=[into])
+
+
+def _load_triton() -> None:
+    """All of it that a compile needs, so that no kernel's process has to."""
+    from triton.runtime import cache
+
+    importlib.import_module("triton.compiler.code_generator")
+    # A digest of all of Triton, half a gigabyte, which names entries of a cache that is thrown away.
+    cache.triton_key = lambda: ""
+
+
+def main() -> None:
+    """Answer [how many at once, requests] on standard input with a line [number, answer] for each, as they come."""
+    at_once, requests = json.load(sys.stdin)
+    _load_triton()
+    with tempfile.TemporaryDirectory() as name:
+        for answered in _side_by_side(requests, at_once, Path(name)):
+            print(json.dumps(answered), flush=True)
 
 
 if __name__ == "__main__":

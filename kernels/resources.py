@@ -7,14 +7,12 @@ import json
 import os
 import subprocess
 import tempfile
-import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kernels.compiler import DROPPED_SILENTLY
+from kernels.compiler import DROPPED_SILENTLY, crash
 from kernels.extract import extract_kernel
 from kernels.geometry import Geometry
 from kernels.limits import LIMITS, Limits
@@ -23,9 +21,6 @@ from kernels.toolchain import Toolchain, ToolchainError, cache_folder, installed
 
 ROOT = Path(__file__).parents[1]
 PROCESSES = 2
-# Shared by all callers of this process: several may compile side by side.
-_SLOTS = threading.BoundedSemaphore(PROCESSES)
-TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +158,7 @@ def compile_prepared(prepared: Sequence[Compilation], toolchain: Toolchain | Non
     """
     chain = toolchain or installed_toolchain()
     keys = [_key(one.request, chain) for one in prepared]
-    requests = {key: one.request for key, one in zip(keys, prepared, strict=True)}
-    with ThreadPoolExecutor(PROCESSES) as pool:
-        answers = dict(zip(requests, pool.map(lambda key: _answer(key, requests[key], chain), requests), strict=True))
+    answers = _answers({key: one.request for key, one in zip(keys, prepared, strict=True)}, chain)
     return [_resources(one, chain, answers[key]) for key, one in zip(keys, prepared, strict=True)]
 
 
@@ -190,29 +183,36 @@ def _key(request: Mapping[str, Any], chain: Toolchain) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _answer(key: str, request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
-    kept = cache_folder() / "gate" / f"{key}.json"
-    if kept.is_file():
-        return dict(json.loads(kept.read_text()))
-    answer = _compile(request, chain)
-    # A crash may be the machine's fault; every other answer follows from the key.
-    if answer.get("error_kind") != "Crash":
-        _keep(kept, answer)
-    return answer
+def _answers(requests: Mapping[str, Mapping[str, Any]], chain: Toolchain) -> dict[str, dict[str, Any]]:
+    kept = {key: cache_folder() / "gate" / f"{key}.json" for key in requests}
+    answers = {key: dict(json.loads(path.read_text())) for key, path in kept.items() if path.is_file()}
+    missing = [key for key in requests if key not in answers]
+    for number, answer in _compile([requests[key] for key in missing], chain) if missing else ():
+        answers[missing[number]] = answer
+        # A crash may be the machine's fault; every other answer follows from the key.
+        if answer.get("error_kind") != "Crash":
+            _keep(kept[missing[number]], answer)
+    return answers
 
 
-def _compile(request: Mapping[str, Any], chain: Toolchain) -> dict[str, Any]:
+def _compile(requests: Sequence[Mapping[str, Any]], chain: Toolchain) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each request's number with its answer, as they come."""
     # Settings of the caller's own Triton would make the answer depend on more than the request.
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("TRITON_", "PTXAS_", "PYTHON"))}
-    with _SLOTS:
-        done = subprocess.run(
+    left = set(range(len(requests)))
+    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as said:
+        json.dump([PROCESSES, requests], asked)
+        asked.seek(0)
+        with subprocess.Popen(
             [str(chain.python), "-m", "kernels.compiler"],
-            input=json.dumps(request), capture_output=True, text=True, timeout=TIMEOUT_S, cwd=ROOT, env=environment,
-        )  # fmt: skip
-    if done.returncode:
-        last = " ".join(done.stderr.strip().splitlines()[-1:])
-        return {"error": f"the compiler ended with {done.returncode}: {last}", "error_kind": "Crash"}
-    return dict(json.loads(done.stdout))
+            stdin=asked, stdout=subprocess.PIPE, stderr=said, text=True, cwd=ROOT, env=environment,
+        ) as compiler:  # fmt: skip
+            for number, answer in map(json.loads, compiler.stdout or ()):
+                left.discard(number)
+                yield number, answer
+        said.seek(0)
+        words = said.read()
+    yield from ((number, crash(compiler.returncode, words)) for number in sorted(left))
 
 
 def _keep(path: Path, answer: Mapping[str, Any]) -> None:

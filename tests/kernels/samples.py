@@ -89,25 +89,26 @@ COMPANIONS = "constants: {BLOCK: 64}\ncompanions: {_merge_demo: {BLOCK: 64}}\n"
 FAKE_COMPILER = """\
 #!{python} -IS
 import hashlib, json, re, sys
-request = json.load(sys.stdin)
-source = re.sub("SPARE = .*", "", request["source"].replace(request["kernel"], "kernel"))
-block = request["constants"]["BLOCK"]
-warps, stages = request["options"]["num_warps"], request["options"]["num_stages"]
-if "absent(" in source:
-    answer = {{"error": "absent is not defined", "error_kind": "CompilationError"}}
-elif "static_assert" in source:
-    answer = {{"error": "static assertion", "error_kind": "CompileTimeAssertionFailure"}}
-else:
+
+def answer(request):
+    source = re.sub("SPARE = .*", "", request["source"].replace(request["kernel"], "kernel"))
+    block = request["constants"]["BLOCK"]
+    warps, stages = request["options"]["num_warps"], request["options"]["num_stages"]
+    if "absent(" in source:
+        return {{"error": "absent is not defined", "error_kind": "CompilationError"}}
+    if "static_assert" in source:
+        return {{"error": "static assertion", "error_kind": "CompileTimeAssertionFailure"}}
     staged = "tl.dot" in source or request["constants"].get("PAGE") == 2
     code = json.dumps([source, block, warps, stages if staged else 0, request["arch"]])
-    answer = {{
+    return {{
         "registers": 64, "spill_bytes": 8 if warps == 1 else 0, "stack_bytes": 8,
-        "shared_bytes": block * stages * 200, "num_warps": warps, "mma": 1,
+        "shared_bytes": block * stages * 200 if "tl.dot" in source else 0, "num_warps": warps, "mma": 1,
         "code_sha256": hashlib.sha256(code.encode()).hexdigest(),
     }}
-    if "tl.dot" not in source:
-        answer["shared_bytes"] = 0
-print(json.dumps(answer))
+
+_, requests = json.load(sys.stdin)
+for number, request in enumerate(requests):
+    print(json.dumps([number, answer(request)]))
 """
 
 
