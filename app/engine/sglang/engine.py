@@ -63,7 +63,7 @@ class SglangEngine:
     def __init__(self, served: Served, installation: Installation, folder: Path) -> None:
         self.served, self.installation, self._folder = served, installation, folder.resolve()
         self.arch = served.arch or device_arch()
-        self.model_path = write_model(served.heads) if served.dummy else _model_folder(served.model)
+        self.model_path = write_model(served.heads, served.layers) if served.dummy else _model_folder(served.model)
         self._pin = pinned(served.release)
         self.running: Running | None = None
         self._packages: dict[str, PrivatePackage] = {}

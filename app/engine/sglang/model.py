@@ -15,8 +15,9 @@ from app.kernel.upstream import default_cache
 from app.records import write_text
 from loadtest.client.prompts import words
 
-# Compress ratio of each layer: two with the sliding window alone, then both compressed kinds twice.
-RATIOS = (0, 0, 4, 128, 4, 128)
+# Compress ratios of the layers: two with the sliding window alone, then both compressed kinds in turn.
+WINDOWED, COMPRESSED = (0, 0), (4, 128)
+LAYERS = 6
 VOCABULARY = 16_384
 SPECIAL = ("<s>", "</s>", "<unk>")
 # As in DeepSeek-V4-Flash: the shape of the kernel's work follows from these.
@@ -61,15 +62,16 @@ EXPERTS: Mapping[str, Any] = {
 }
 
 
-def model_config(heads: int) -> dict[str, Any]:
-    """config.json of the model; heads: query heads, 64 as on one card, 16 as each of four has."""
+def model_config(heads: int, layers: int = LAYERS) -> dict[str, Any]:
+    """config.json of the model; heads: query heads, 64 as on one card, 16 as each of four has; layers: even, from 4."""
+    turns = (layers - len(WINDOWED)) // len(COMPRESSED)
     return {
         "architectures": ["DeepseekV4ForCausalLM"],
         "model_type": "deepseek_v4",
         "torch_dtype": "bfloat16",
         "num_attention_heads": heads,
-        "num_hidden_layers": len(RATIOS),
-        "compress_ratios": list(RATIOS),
+        "num_hidden_layers": layers,
+        "compress_ratios": [*WINDOWED, *COMPRESSED * turns],
         "hidden_size": 4096,
         "intermediate_size": 2048,
         "hidden_act": "silu",
@@ -112,7 +114,7 @@ def tokenizer() -> dict[str, Any]:
     }
 
 
-def write_model(heads: int, folder: Path | None = None) -> Path:
+def write_model(heads: int, layers: int = LAYERS, folder: Path | None = None) -> Path:
     """The model's folder, named by its content; written when the cache lacks it."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -122,7 +124,7 @@ def write_model(heads: int, folder: Path | None = None) -> Path:
         "model_max_length": POSITIONS["max_position_embeddings"],
     }
     files = {
-        "config.json": model_config(heads),
+        "config.json": model_config(heads, layers),
         "tokenizer.json": tokenizer(),
         "tokenizer_config.json": settings,
     }

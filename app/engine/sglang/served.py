@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from app.engine.sglang.model import LAYERS
 from app.errors import UsageError
 from app.settings import BACKENDS, RELEASES
 
 DUMMY = "dummy-dsv4"
+# A layer of each kind at least.
+FEWEST_LAYERS = 4
 TOPOLOGIES = ("pd", "single")
 # What stands before prefill and decode: SGLang's router, or the small load balancer in its package.
 BALANCERS = ("rust", "mini")
@@ -21,10 +24,11 @@ PATHS = ("auto", "own", "decode", "all")
 class Served:
     """Settings of the servers; lists are written 1+8+96.
 
-    model: folder of a model, or dummy-dsv4, whose query heads `heads` counts. topology: prefill, decode and router, or
-    single, one server that does both. balancer: rust, SGLang's router, or mini, the small one of its package. path: on
-    which calls SGLang's sm_120 attention is forced on a GPU that is none: decode, all, own (never); auto forces
-    decode where the GPU is no sm_120, all where FlashMLA has no form for the heads. arch: 0 asks the driver.
+    model: folder of a model, or dummy-dsv4, which has as many query heads and layers as asked for. topology: prefill,
+    decode and router, or single, one server that does both. balancer: rust, SGLang's router, or mini, the small one of
+    its package. path: on which calls SGLang's sm_120 attention is forced on a GPU that is none: decode, all, own
+    (never); auto forces decode where the GPU is no sm_120, all where FlashMLA has no form for the heads. arch: 0 asks
+    the driver.
     mem_fraction, max_total_tokens: 0 leaves it to SGLang.
     light: leave out what SGLang would compile for minutes at its start. prebuilt: compile a variant's kernels before.
     inspected: look at a variant's first start after its load, which takes seconds of the card's time.
@@ -33,6 +37,7 @@ class Served:
     release: str = "0.5.17"
     model: str = DUMMY
     heads: int = 64
+    layers: int = LAYERS
     topology: str = "pd"
     balancer: str = "rust"
     path: str = "auto"
@@ -68,6 +73,8 @@ class Served:
             raise UsageError(f"balancer={self.balancer} stands before prefill and decode; topology=single has neither")
         if min(self.heads, self.tp, self.max_running, *self.graph_batches) < 1:
             raise UsageError("heads, tp, max_running and graph_batches start at 1")
+        if self.layers < FEWEST_LAYERS or self.layers % 2:
+            raise UsageError(f"layers={self.layers}: dummy-dsv4 has an even number of layers, {FEWEST_LAYERS} or more")
         if self.graph_batches[-1] != self.max_running:
             raise UsageError(
                 f"graph_batches end at {self.graph_batches[-1]} and max_running is {self.max_running}: larger batches "
@@ -85,7 +92,8 @@ class Served:
 
     @property
     def served_name(self) -> str:
-        return f"{DUMMY}-h{self.heads}" if self.dummy else self.model.rstrip("/").rpartition("/")[2]
+        own = f"{DUMMY}-h{self.heads}" + (f"-l{self.layers}" if self.layers != LAYERS else "")
+        return own if self.dummy else self.model.rstrip("/").rpartition("/")[2]
 
     def more_arguments(self) -> list[str]:
         """The extra arguments as a shell would split them."""

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.engine.sglang.model import model_config, model_digest, vocabulary, write_model
+from app.engine.sglang.served import Served
+from app.errors import UsageError
 from kernels.geometry import DEEPSEEK_V4_FLASH, read_geometry
 from loadtest.client.prompts import PromptList
 from loadtest.plan import Lengths
@@ -13,7 +15,7 @@ from loadtest.plan import Lengths
 
 @pytest.mark.parametrize("heads", [16, 64])
 def test_the_small_model_keeps_the_geometry_of_attention(tmp_path: Path, heads: int) -> None:
-    geometry = read_geometry(write_model(heads, tmp_path), tp=1)
+    geometry = read_geometry(write_model(heads, folder=tmp_path), tp=1)
     assert (geometry.local_heads, geometry.head_dim, geometry.nope_dim, geometry.topk) == (heads, 512, 448, 512)
     assert all(model_config(64)[key] == value for key, value in DEEPSEEK_V4_FLASH.items())
 
@@ -26,17 +28,29 @@ def test_every_word_of_a_prompt_is_one_known_token() -> None:
 
 
 def test_the_folder_is_named_by_content_and_written_once(tmp_path: Path) -> None:
-    first = write_model(64, tmp_path)
+    first = write_model(64, folder=tmp_path)
     stamp = (first / "tokenizer.json").stat().st_mtime_ns
-    assert write_model(64, tmp_path) == first
+    assert write_model(64, folder=tmp_path) == first
     assert (first / "tokenizer.json").stat().st_mtime_ns == stamp
-    assert write_model(16, tmp_path) != first
+    assert write_model(16, folder=tmp_path) != first
     assert not list(first.glob("*.safetensors"))
 
 
 def test_the_digest_follows_the_config(tmp_path: Path) -> None:
-    made = write_model(64, tmp_path)
+    made = write_model(64, folder=tmp_path)
     before = model_digest(made)
     config = json.loads((made / "config.json").read_text())
     (made / "config.json").write_text(json.dumps(config | {"hidden_size": 1}))
     assert model_digest(made) != before
+
+
+def test_a_deeper_model_has_more_of_both_compressed_kinds() -> None:
+    ratios = model_config(64, 10)["compress_ratios"]
+    assert ratios == [0, 0, 4, 128, 4, 128, 4, 128, 4, 128]
+    assert Served(layers=10).served_name == "dummy-dsv4-h64-l10"
+
+
+@pytest.mark.parametrize("layers", [2, 7])
+def test_a_model_that_lacks_a_kind_of_layer_is_refused(layers: int) -> None:
+    with pytest.raises(UsageError, match=f"layers={layers}: dummy-dsv4 has an even number of layers, 4 or more"):
+        Served(layers=layers)
