@@ -73,6 +73,11 @@ class Served:
             raise UsageError(f"balancer={self.balancer} stands before prefill and decode; topology=single has neither")
         if min(self.heads, self.tp, self.max_running, *self.graph_batches) < 1:
             raise UsageError("heads, tp, max_running and graph_batches start at 1")
+        if not self.single and 0 < abs(self.prefill_gpu - self.decode_gpu) < self.tp:
+            raise UsageError(
+                f"prefill_gpu={self.prefill_gpu} and decode_gpu={self.decode_gpu} share some GPUs at tp={self.tp}; let "
+                f"decode begin {self.tp} further on, or both at the same one"
+            )
         if self.layers < FEWEST_LAYERS or self.layers % 2:
             raise UsageError(f"layers={self.layers}: dummy-dsv4 has an even number of layers, {FEWEST_LAYERS} or more")
         if self.graph_batches[-1] != self.max_running:

@@ -50,6 +50,20 @@ def test_a_model_of_ones_own_is_loaded_with_its_weights() -> None:
     assert "--load-format" not in arguments("single", FULL)
 
 
+@pytest.mark.parametrize("cards", [4, 8])
+def test_each_role_has_half_of_the_cards(cards: int) -> None:
+    served = read_served({"tp": str(cards // 2), "decode_gpu": str(cards // 2)})
+    prefill, decode = arguments("prefill", served), arguments("decode", served)
+    assert (prefill["--base-gpu-id"], decode["--base-gpu-id"]) == (["0"], [str(cards // 2)])
+    assert prefill["--tp-size"] == decode["--tp-size"] == [str(cards // 2)]
+
+
+def test_roles_that_share_some_cards_are_refused() -> None:
+    with pytest.raises(UsageError, match="prefill_gpu=0 and decode_gpu=2 share some GPUs at tp=4; let decode begin 4"):
+        Served(tp=4, decode_gpu=2)
+    assert Served(topology="single", tp=4, decode_gpu=2).tp == 4
+
+
 def test_prefill_captures_no_decode_graphs() -> None:
     assert "--disable-cuda-graph" in arguments("prefill", Served())
     assert arguments("decode", Served())["--cuda-graph-bs-decode"] == ["1", "8", "48", "64", "80", "96"]
