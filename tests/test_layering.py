@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,25 @@ def test_a_module_beside_the_rooms_knows_none_of_them() -> None:
         name.split(".")[1] for path in (ROOT / "app").glob("*.py") for name in imported(path) if name[:4] == "app."
     }
     assert not names & set(rooms())
+
+
+def known_of(path: Path) -> set[Path]:
+    """Files of this repository that a module imports from, wherever in it the import stands."""
+    return {file for name in imported(path) if (file := file_of(name) or file_of(name.rpartition(".")[0]))} - {path}
+
+
+def file_of(name: str) -> Path | None:
+    place = ROOT.joinpath(*name.split("."))
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+def test_no_module_knows_one_that_knows_it() -> None:
+    files = [path for folder in ("app", "kernels", "loadtest") for path in modules(folder)]
+    order = TopologicalSorter({path: known_of(path) for path in files})
+    try:
+        order.prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(str(path.relative_to(ROOT)) for path in error.args[1]))
 
 
 # Lowest first: a package of the load side knows only those named before it.

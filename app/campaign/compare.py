@@ -10,7 +10,8 @@ from typing import Any
 from app.campaign.runs import RunFolder, new_run, open_run, point_latest
 from app.campaign.runtimes import Setup, make_ready, require_runnable
 from app.errors import InvalidCampaignError, UsageError
-from app.kernel.variants import Registry, Variant, load_variants, mismatch
+from app.kernel.variant import Variant
+from app.kernel.variants import Registry, load_variants, mismatch
 from app.lazily import lazily, load_now
 from app.progress import Progress, spoken
 from app.records import owned, read_json, write_json, write_text

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from app.engine import Engine
+from app.engine.kind import Engine
 from app.engine.sglang.served import Served, read_served, split_settings
 from app.errors import UsageError
 from app.kernel.placed import PlacedKernel

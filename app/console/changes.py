@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
+from app.environment import ROOT
 from app.errors import UsageError
 from app.kernel.autotuned import autotuned_kernels, lay_out
 from app.kernel.patch import difference, patch_kernel
 from app.kernel.source import parse_source
 from app.kernel.upstream import Base, fetch_base, pinned
-from app.kernel.variants import CONTROL_NEEDED, ROOT, TABLE_COLUMNS, Registry, Variant, load_variants, table_rows
+from app.kernel.variant import Variant
+from app.kernel.variants import CONTROL_NEEDED, TABLE_COLUMNS, Registry, load_variants, table_rows
 from app.terminal import show
 
 AGAINST = ("pristine", "control")

@@ -15,7 +15,8 @@ from app.gate.prebuilt import Prebuilt, prebuild
 from app.image.identity import BAKED, IDENTITY, Identity
 from app.kernel.patch import PatchedKernel, patch_kernel, read_configs
 from app.kernel.upstream import Base, pinned, pristine
-from app.kernel.variants import Variant, load_variants
+from app.kernel.variant import Variant
+from app.kernel.variants import load_variants
 
 # flashmla is SGLang's default on sm_90 only; elsewhere its name would select the slow PyTorch path.
 FLASHMLA_ARCH = 90

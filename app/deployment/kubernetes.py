@@ -15,7 +15,7 @@ import yaml
 from app.container.caches import VOLUME
 from app.container.serve import MODEL
 from app.kernel.selector import SELECTOR
-from app.kernel.variants import Variant
+from app.kernel.variant import Variant
 from app.records import write_text
 from app.settings import NCCL_KEYS, Deployment
 

@@ -16,7 +16,7 @@ from app.kernel.placed import PlacedKernel
 from app.records import read_json, write_json
 from app.settings import Deployment
 from app.stack.docker import PROJECT, DockerStack
-from app.stack.evidence import Evidence, read_evidence
+from app.stack.evidence import Evidence
 from app.stack.published import require_ports_free
 from app.stack.watch import Watch
 
@@ -93,7 +93,7 @@ class Lifecycle:
         if running is None or running.engine != engine:
             return None
         kernel, stack = placed_tag(tag), self._stack(engine, None, running.overrides)
-        if stack.alive() == [] and read_evidence(stack, "decode").kernel_sha256 == kernel.sha256:
+        if stack.alive() == [] and stack.evidence("decode").kernel_sha256 == kernel.sha256:
             return None
         return self.switch_to(kernel)
 
@@ -101,7 +101,7 @@ class Lifecycle:
         """Reads the proof from inside prefill and decode; ProofError when anything disagrees."""
         running = self.running()
         stack = self._stack(running.engine, None, running.overrides)
-        found = [read_evidence(stack, service) for service in ("prefill", "decode")]
+        found = [stack.evidence(service) for service in ("prefill", "decode")]
         if found[1].identity.variant != running.variant:
             raise ProofError(f"decode runs {found[1].identity.variant}, but {running.variant} was brought up last")
         return found

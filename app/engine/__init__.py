@@ -4,13 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
-
-from app.kernel.placed import PlacedKernel
-
-if TYPE_CHECKING:
-    from app.engine.proof import Proof
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +43,3 @@ class Endpoints:
     def routed(self) -> bool:
         """Whether a router stands before the servers; one server that does all is asked directly."""
         return self.router_url != self.decode_url
-
-
-class Engine(Protocol):
-    """Makes the command lines of one kind of server."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def simulated(self) -> bool: ...
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def start_timeout_s(self) -> float: ...
-
-    @property
-    def single(self) -> bool:
-        """Whether one server does prefill and decode, without a router."""
-
-    def manifest(self) -> dict[str, str]:
-        """Campaign-level facts that must be equal in all starts."""
-
-    def prefill(self, ports: Ports, kernel: PlacedKernel) -> Command: ...
-
-    def decode(self, ports: Ports, kernel: PlacedKernel, label: str) -> Command:
-        """label names the start (block and position); it seeds what is drawn once per start."""
-
-    def proof(self, endpoints: Endpoints, service: int, log: Path) -> Proof:
-        """What the decode service that was started last runs. service: number of its first process; log: its output."""
-
-    def discard(self) -> None:
-        """Removes what was made for the services alone."""

@@ -14,7 +14,7 @@ from app.gate.shortfall import excess, launch_fault, named
 from app.kernel.launched import read_launched
 from app.kernel.patch import PatchedKernel, patch_kernel, read_key
 from app.kernel.upstream import Base
-from app.kernel.variants import Variant
+from app.kernel.variant import Variant
 from kernels.extract import ExtractError, host_code, in_order
 from kernels.geometry import (
     Geometry,

@@ -12,7 +12,8 @@ from app.gate.gate import DEFAULT_ARCH, check
 from app.gate.kept import keep_report
 from app.gate.report import GateReport
 from app.kernel.upstream import fetch_base, pinned
-from app.kernel.variants import Change, Target, Variant, load_variants
+from app.kernel.variant import Change, Target, Variant
+from app.kernel.variants import load_variants
 from app.terminal import show
 from kernels.geometry import DEEPSEEK_V4_FLASH, DEFAULT_TP, GeometryError, geometry_of, read_geometry
 from kernels.toolchain import ToolchainError, toolchain_of

@@ -11,12 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.environment import ROOT
 from app.errors import NotReadyError, ProofError, UsageError
 from app.gate.named import check_named
 from app.gate.report import GateReport
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import fetch_base
-from app.kernel.variants import ROOT, load_variants
+from app.kernel.variants import load_variants
 from kernels.geometry import PADDED_HEADS
 from kernels.resources import Resources
 from kernels.signature import Signature, load_signature

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import DecoratorUnknownError, KeyUnknownError
 from app.kernel.source import Function, KernelSource, arguments, find_kernel, parse_source
-from app.kernel.variants import KernelConfig
+from app.kernel.variant import KernelConfig
 
 if TYPE_CHECKING:
     import libcst

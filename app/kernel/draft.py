@@ -8,12 +8,14 @@ from typing import Any
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from app.environment import ROOT
 from app.errors import UsageError
 from app.kernel.patch import read_configs
 from app.kernel.selector import SELECTOR, SELECTORS
 from app.kernel.upstream import fetch_base
+from app.kernel.variant import Change, KernelConfig, Variant
 from app.kernel.variant_files import NAME_ALLOWED, STATUSES, WARPS, name_fault
-from app.kernel.variants import ROOT, VARIANTS, Change, KernelConfig, Registry, Variant, load_variants
+from app.kernel.variants import VARIANTS, Registry, load_variants
 from app.records import write_text
 
 TEMPLATE = Path(__file__).with_name("draft.yaml.j2")

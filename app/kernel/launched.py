@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.kernel.patch import read_configs
-from app.kernel.variants import KernelConfig
+from app.kernel.variant import KernelConfig
 from kernels.geometry import Geometry
 from kernels.signature import FOLDER, Signature, load_signature
 from kernels.tuned import read_choices

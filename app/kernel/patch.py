@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.environment import ROOT
 from app.errors import ConstantMissingError, KernelMissingError, PatchError, UnknownBaseError
 from app.kernel.autotune import find_autotune, read_configs, read_key
 from app.kernel.replacement import read_replacement
 from app.kernel.source import KernelSource, check_compiles, find_kernel, module_names, parse_source
 from app.kernel.upstream import Base, decode, sha256
-from app.kernel.variants import ROOT, Change, Variant
+from app.kernel.variant import Change, Variant
 
 __all__ = ["PatchedKernel", "difference", "patch_kernel", "read_configs", "read_key", "rewrite"]
 

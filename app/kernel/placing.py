@@ -9,7 +9,8 @@ from pathlib import Path
 from app.kernel.patch import patch_kernel
 from app.kernel.placed import PlacedKernel
 from app.kernel.upstream import Base
-from app.kernel.variants import Registry, Variant
+from app.kernel.variant import Variant
+from app.kernel.variants import Registry
 from app.records import write_text
 
 

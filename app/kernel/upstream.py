@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.environment import ROOT
 from app.errors import EncodingUnknownError, NotReadyError, UnknownBaseError, UsageError
-from app.kernel.variants import ROOT
 from app.yaml_file import Entry, read_yaml
 
 PINS = ROOT / "kernels" / "upstream.yaml"

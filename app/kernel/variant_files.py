@@ -10,7 +10,7 @@ from typing import cast
 
 from app.kernel.replacement import replacement_fault
 from app.kernel.selector import SELECTORS
-from app.kernel.variants import Change, KernelConfig, Selector, Target, Variant
+from app.kernel.variant import Change, KernelConfig, Selector, Target, Variant
 from app.yaml_file import Entry, read_yaml
 
 STATUSES = ("control", "planned", "open", "confirmed", "refuted")

@@ -1,4 +1,4 @@
-"""Variants: named changes to one kernel, read from kernels/variants/*.yaml, and what each is compared with."""
+"""All variants by name, read from kernels/variants/*.yaml, and what each is compared with."""
 
 from __future__ import annotations
 
@@ -8,79 +8,20 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from app.environment import ROOT
 from app.errors import KernelMissingError, PatchError, UsageError, VariantError
+from app.kernel.variant import Variant
 
 if TYPE_CHECKING:
     from app.kernel.variant_files import ParsedVariant
 
-ROOT = Path(__file__).resolve().parents[2]
 VARIANTS = ROOT / "kernels" / "variants"
-Selector = Literal["triton", "flashinfer", "flashmla"]
 CONTROL_NEEDED = (
     "control: NAME of a variant with the same target, such as a copy of its file without change and control"
 )
 TABLE_COLUMNS = ("variant", "control", "selector", "configs", "key", "other changes", "prediction, %", "status")
-
-
-@dataclass(frozen=True, slots=True)
-class KernelConfig:
-    """One launch configuration: the kernel's constants, warps a program, pipeline stages of its loops."""
-
-    constants: Mapping[str, int | bool | str]
-    num_warps: int
-    num_stages: int
-
-    def __str__(self) -> str:
-        if list(self.constants) == ["BLOCK_T"]:
-            return f"({self.constants['BLOCK_T']},{self.num_warps},{self.num_stages})"
-        named = {**self.constants, "num_warps": self.num_warps, "num_stages": self.num_stages}
-        return f"({', '.join(f'{name}={value}' for name, value in named.items())})"
-
-    def __hash__(self) -> int:
-        return hash((frozenset(self.constants.items()), self.num_warps, self.num_stages))
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The kernel that a variant changes: dotted import path of its module, name of its function."""
-
-    module: str
-    kernel: str
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What becomes of the kernel's file: first swapped for `file`, then rewritten in place.
-
-    file: path inside this repository. constants: module-level names and the literals they are to hold.
-    """
-
-    file: Path | None = None
-    configs: tuple[KernelConfig, ...] | None = None
-    key: tuple[str, ...] | None = None
-    constants: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def empty(self) -> bool:
-        """Whether the file stays as it is."""
-        return self == Change()
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A named change with its hypothesis; prediction: percent of output tok/s against control, by concurrency."""
-
-    name: str
-    control: str | None
-    selector: Selector
-    target: Target | None
-    change: Change
-    hypothesis: str
-    prediction: Mapping[int, tuple[float, float]]
-    status: str
-    path: Path
 
 
 @dataclass(frozen=True, slots=True)

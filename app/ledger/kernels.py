@@ -12,7 +12,8 @@ from typing import Any
 from app.errors import RecordsError
 from app.gate.named import check_named
 from app.gate.report import GateReport
-from app.kernel.variants import Variant, load_variants
+from app.kernel.variant import Variant
+from app.kernel.variants import load_variants
 from app.ledger.campaigns import LEDGER, put_entry
 from app.records import read_json
 from app.report.markdown import escaped, table

@@ -17,7 +17,7 @@ from app.image.daemon import connect, told
 from app.kernel.placed import PlacedKernel
 from app.settings import NCCL_KEYS, Deployment
 from app.stack.compose import Compose, compose_files
-from app.stack.evidence import read_evidence
+from app.stack.evidence import COMMAND, Evidence, read_evidence
 from app.stack.process import COLOUR, LAST_LINES, last_words
 from loadtest.client.key import without_key
 
@@ -126,9 +126,15 @@ class DockerStack:
         return self._await_ready()
 
     def proof(self, endpoints: Endpoints) -> Proof:
-        found = read_evidence(self, "decode")
+        found = self.evidence("decode")
         # The simulated engine says more of itself, such as the drawn configuration.
         return read_proof(endpoints) if self.simulated else found.proof(self.model)
+
+    def evidence(self, service: str) -> Evidence:
+        """What a running service's container proves of itself; ProofError when it is not its image's."""
+        code, output = self.run_inside(service, *COMMAND)
+        container = next(c for c in self.containers() if c.service == service)
+        return read_evidence(service, container.image_id, code, output)
 
     def alive(self) -> Sequence[str]:
         there = {c.service: c.state for c in self.containers()}

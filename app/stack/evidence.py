@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.engine.proof import Proof
 from app.errors import ProofError
 from app.image.daemon import connect, told
 from app.image.identity import Identity, label_differences, parse_identity
 
-if TYPE_CHECKING:
-    from app.stack.docker import DockerStack
+# Run inside a container, it says on one line of JSON what that holds.
+COMMAND = ("python3", "-m", "app.container", "proof")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,8 @@ class Evidence:
         )
 
 
-def read_evidence(stack: DockerStack, service: str) -> Evidence:
-    """What a service's container says of itself, compared with its image's labels."""
-    code, output = stack.run_inside(service, "python3", "-m", "app.container", "proof")
+def read_evidence(service: str, image_id: str, code: int, output: str) -> Evidence:
+    """What COMMAND said inside a service's container; ProofError where it differs from its image's labels."""
     lines = output.strip().splitlines()
     told_json = next((line for line in lines if line.startswith("{")), None)
     if code != 0 or told_json is None:
@@ -65,10 +64,9 @@ def read_evidence(stack: DockerStack, service: str) -> Evidence:
         raise ProofError(
             f"{service} was started with {found['selector']!r}; {identity.variant} needs {identity.selector}"
         )
-    container = next(c for c in stack.containers() if c.service == service)
     with told(f"inspecting {service}'s image"):
         api: Any = connect().api
-        labels = api.inspect_image(container.image_id)["Config"]["Labels"] or {}
+        labels = api.inspect_image(image_id)["Config"]["Labels"] or {}
     if differing := label_differences(labels, identity):
         raise ProofError(f"{service}: {'; '.join(differing)}; the image was tagged by hand or tampered with")
-    return Evidence(service, identity, container.image_id, found["kernel_sha256"], found["selector"], found["cache"])
+    return Evidence(service, identity, image_id, found["kernel_sha256"], found["selector"], found["cache"])

@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from app.engine import Command, Endpoints, Engine, Ports
+from app.engine import Command, Endpoints, Ports
 from app.engine.inspection import Inspectable, Inspection
+from app.engine.kind import Engine
 from app.engine.probe import wait_ready
 from app.engine.proof import Proof
 from app.errors import NotReadyError

@@ -5,22 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from loadtest.client.rows import Ints, Rows
 from loadtest.measure.events import Events, first_and_last
+from loadtest.measure.inside import Inside
 from loadtest.measure.server import Sample
 from loadtest.plan import Plan
 from loadtest.shape import Mark
 
-if TYPE_CHECKING:
-    from loadtest.measure.window import Inside
-
-# Kinds of error that mean another length than promised: they spoil the work's exactness, not its success.
-LENGTH_KINDS = ("short_output", "long_output", "finish_reason")
 MAX_FAILURE_SHARE = 0.01
 MIN_IN_FLIGHT_SHARE = 0.97
 MAX_CPU_SHARE = 0.9

@@ -11,7 +11,6 @@ nowhere else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from loadtest.client.rows import Rows
 from loadtest.measure.events import Events, first_and_last
 from loadtest.measure.goodput import goodput
 from loadtest.measure.gpu import check_gpus, gpu_from_json
-from loadtest.measure.reconcile import LENGTH_KINDS, check_guards, check_rows, check_server, decode_samples
+from loadtest.measure.inside import Inside, rows_in
+from loadtest.measure.reconcile import check_guards, check_rows, check_server, decode_samples
 from loadtest.measure.server import sample_from_json
 from loadtest.measure.steady import drift, mser
 from loadtest.plan import Plan, Start
@@ -75,7 +75,7 @@ def _cell(
     window_s = (end - begin) / 1e9 * scale
     tokens = events.credit(begin, end)
     samples = [sample_from_json(s) for s in load["server"]["samples"]]
-    inside = rows_in(rows, events, begin, end)
+    inside = rows_in(rows, begin, end)
     running = decode_samples(samples, begin, end)
     closed = load.get("workload", {}).get("rate_per_s") is None
     reasons = (
@@ -102,30 +102,6 @@ def _cell(
         goodput_per_s=goodput(rows, begin, end, scale, plan.objectives).per_s if plan.objectives else np.nan,
         **latencies(rows, events, inside, begin, end, scale, plan.window.decode_only),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Inside:
-    """Masks over requests: under way at any time in the window, first output inside it, ended inside; of those that
-    ended the failed and the short."""
-
-    present: npt.NDArray[np.bool_]
-    begun: npt.NDArray[np.bool_]
-    ended: npt.NDArray[np.bool_]
-    failed: npt.NDArray[np.bool_]
-    short: npt.NDArray[np.bool_]
-
-
-def rows_in(rows: Rows, events: Events, begin: int, end: int) -> Inside:
-    """Which requests belong to a window, by event time."""
-    t1, _ = first_and_last(rows)
-    ended = (rows.ended_ns >= begin) & (rows.ended_ns < end)
-    kinds = np.array(rows.error_kind, dtype=object)
-    short = np.isin(kinds, LENGTH_KINDS)
-    failed = (kinds != "") & (kinds != "cut") & ~short
-    present = (rows.sent_ns < end) & (rows.ended_ns > begin)
-    begun = (t1 >= begin) & (t1 < end)
-    return Inside(present, begun, ended & (kinds != "cut"), ended & failed, ended & short)
 
 
 def latencies(

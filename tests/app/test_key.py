@@ -16,8 +16,8 @@ import pytest
 from app.engine import Command
 from app.engine.probe import send_canary, server_info
 from app.engine.sim.engine import SimEngine
+from app.environment import ROOT
 from app.errors import NotReadyError, UsageError
-from app.kernel.variants import ROOT
 from app.stack.compose import compose_files
 from app.stack.local import LocalStack
 from app.stack.process import Service, service_environment, wait_until

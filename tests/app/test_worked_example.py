@@ -12,7 +12,8 @@ from app.console import planning
 from app.console.changes import from_pristine
 from app.environment import ROOT
 from app.gate.report import ROWS
-from app.kernel.variants import Variant, load_variants
+from app.kernel.variant import Variant
+from app.kernel.variants import load_variants
 from kernels.geometry import default_geometry
 from kernels.resources import Resources, compile_all
 from kernels.signature import load_signature

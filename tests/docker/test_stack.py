@@ -17,7 +17,6 @@ from app.errors import NotReadyError, ProofError
 from app.image.build import BuiltImage
 from app.settings import Deployment
 from app.stack.docker import DockerStack
-from app.stack.evidence import read_evidence
 from tests.docker.conftest import PROJECT, leftovers
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(300)]
@@ -49,7 +48,7 @@ def test_switch_replaces_decode_alone(stack: DockerStack, built: dict[str, Built
 
 def test_evidence_is_read_inside_both_servers(stack: DockerStack, built: dict[str, BuiltImage]) -> None:
     stack.switch(built["v2"].placed, "c")
-    found = {service: read_evidence(stack, service) for service in ("prefill", "decode")}
+    found = {service: stack.evidence(service) for service in ("prefill", "decode")}
     assert found["decode"].kernel_sha256 == built["v2"].identity.kernel_sha256
     assert (found["prefill"].selector, found["decode"].selector) == ("flashinfer", "triton")
 

@@ -15,11 +15,11 @@ from pathlib import Path
 import atheris
 
 with atheris.instrument_imports(include=["app", "kernels", "loadtest", "yaml"]):
+    from app.environment import ROOT
     from app.errors import LabError
     from app.kernel.autotune import read_configs
     from app.kernel.patch import rewrite
     from app.kernel.variant_files import read_variant
-    from app.kernel.variants import ROOT
     from app.settings import read_deployment
     from kernels.trace import TraceError, read_device, read_launches
     from loadtest.client.framing import deframe

@@ -11,7 +11,7 @@ from app.kernel.autotune import read_configs, read_key
 from app.kernel.patch import rewrite
 from app.kernel.source import find_kernel, parse_source
 from app.kernel.upstream import Base, default_cache, fetch_base, is_cached, pinned
-from app.kernel.variants import Change, KernelConfig
+from app.kernel.variant import Change, KernelConfig
 from tests.fuzz.trying import refusal, tries
 
 WANTED = Change(configs=(KernelConfig({"BLOCK_T": 16}, 8, 2),), key=("topk_rounded",))

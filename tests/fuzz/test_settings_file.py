@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.environment import ROOT
 from app.errors import UsageError
-from app.kernel.variants import ROOT
 from app.settings import Deployment, read_deployment
 from tests.fuzz.trying import refusal, torn, tries
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.environment import ROOT
 from app.errors import LabError
-from app.kernel.variants import ROOT
 from kernels.trace import LIMIT_EVENT_BYTES, TraceError, read_device, read_launches
 from tests.fuzz.trying import damaged, refusal, torn, tries
 from tests.kernels.made_trace import H200, STOCK, launch

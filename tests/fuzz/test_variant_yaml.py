@@ -8,9 +8,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.environment import ROOT
 from app.errors import VariantError
 from app.kernel.variant_files import read_variant
-from app.kernel.variants import ROOT, VARIANTS, load_variants
+from app.kernel.variants import VARIANTS, load_variants
 from tests.fuzz.trying import JSON, damaged, refusal, torn, tries
 
 GOOD = (VARIANTS / "v2.yaml").read_bytes()

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from app.engine.sglang.installation import Installation
 from app.engine.sglang.local import Role, server_arguments
 from app.engine.sglang.model import model_digest, write_model
 from app.engine.sglang.package import PrivatePackage, make_private, write_plugin
+from app.engine.sglang.running import Running
 from app.engine.sglang.served import Served
 from app.errors import NotReadyError, ProofError, UsageError
 from app.gpus import arch_of, query
@@ -36,22 +37,6 @@ OWN_ARCH = 120
 FLASHMLA_ARCH = 90
 # FlashMLA's forms; with any other number of heads it ends the server, in prefill as in decode ("Unsupported h_q").
 FLASHMLA_HEADS = (64, 128)
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """The decode service as it was started last. since: Unix time before which a cache entry is not of this start.
-
-    ahead: what was compiled for it before; None where that was not asked for, or where it runs no kernel of the file.
-    """
-
-    kernel: PlacedKernel
-    package: PrivatePackage
-    path: str
-    evidence: Path
-    triton_cache: Path
-    since: float
-    ahead: Ahead | None = None
 
 
 class SglangEngine:
@@ -114,18 +99,24 @@ class SglangEngine:
             return f"sm_{self.arch}'s own"
         return f"path forced on sm_{self.arch}: timings are this GPU's (sm_120's attention, {self.forced} calls)"
 
+    @property
+    def _conditions(self) -> dict[str, str]:
+        return {
+            "engine": self.name,
+            "model": self.model,
+            "sglang": self.installation.version,
+            "path": self.path_statement,
+        }
+
     def manifest(self) -> dict[str, str]:
         nowhere = Ports(0, 0, 0, 0, 0)
         roles: tuple[Role, ...] = ("single",) if self.single else ("prefill", "decode")
         arguments = {r: " ".join(server_arguments(r, self.served, Path("MODEL"), nowhere)) for r in roles}
         environment = engine_environment(self.served, self.installation, self._folder / "caches" / "DIGEST")
         return {
-            "engine": self.name,
-            "sglang": self.installation.version,
-            "model": self.model,
+            **self._conditions,
             "model_sha256": model_digest(self.model_path),
             "arch": f"sm_{self.arch}",
-            "path": self.path_statement,
             "settings": json.dumps(asdict(self.served), sort_keys=True),
             **{f"arguments.{role}": text for role, text in arguments.items()},
             **{f"environment.{key}": self._portable(value) for key, value in sorted(environment.items())},
@@ -146,7 +137,8 @@ class SglangEngine:
         command = self._command("single" if self.single else "decode", ports, (package.folder,), caches, variables)
         cache = Path(command.env["TRITON_CACHE_DIR"])
         ahead = self._put_ahead(kernel, cache)
-        self.running = Running(kernel, package, path, evidence, cache, time.time(), ahead)
+        heads = self.served.heads // self.served.tp
+        self.running = Running(kernel, package, self.arch, heads, path, evidence, cache, time.time(), ahead)
         return command
 
     def proof(self, endpoints: Endpoints, service: int, log: Path) -> Proof:
@@ -155,7 +147,7 @@ class SglangEngine:
 
         if self.running is None:
             raise ProofError("decode was never started; bring the stack up first")
-        return prove(self, self.running, service, log)
+        return prove(self.running, service, log, self._conditions)
 
     def inspect(self, endpoints: Endpoints, service: int, asked: Inspection) -> dict[str, Any]:
         """What the start shows after its load, held against the campaign's other starts; as `Inspectable` has it."""
@@ -165,7 +157,7 @@ class SglangEngine:
             return {}
         if self.running is None:
             raise ProofError("decode was never started; bring the stack up first")
-        self._inspector = self._inspector or Inspector(self, self._folder / "inspection")
+        self._inspector = self._inspector or Inspector(self.served, self._folder / "inspection")
         return self._inspector.inspect(self.running, service, endpoints, asked)
 
     def discard(self) -> None:

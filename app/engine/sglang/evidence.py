@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from app.engine.proof import Proof
+from app.engine.sglang.running import Running
 from app.engine.sglang.witness import Testimony, attending, read_testimonies
 from app.errors import ProofError
 from app.gate.report import GateReport
@@ -18,9 +18,6 @@ from app.kernel.variants import load_variants
 from kernels.geometry import Geometry
 from kernels.resources import Resources, compile_all
 from kernels.signature import load_signature
-
-if TYPE_CHECKING:
-    from app.engine.sglang.engine import Running, SglangEngine
 
 _CHOSEN = re.compile(r"Triton autotuning for function (\w+),.*?best config selected: ([^;]*);", re.DOTALL)
 
@@ -33,18 +30,18 @@ class Agreement:
     exact: bool
 
 
-def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Proof:
+def prove(running: Running, service: int, log: Path, conditions: Mapping[str, str]) -> Proof:
     """The proof of the service that was started last; ProofError names what differs."""
-    kernel = running.kernel
+    kernel, arch = running.kernel, running.arch
     running.package.check()
     seen = attending(read_testimonies(running.evidence, service))
     check_imported(seen, running)
     entries = read_entries(running.triton_cache, kernel.kernel, running.since) if kernel.kernel else ()
     beside = [e for name in companions(kernel) for e in read_entries(running.triton_cache, name, running.since)]
-    heads = seen.heads or engine.served.heads // engine.served.tp
-    report = predict(kernel, engine.arch, heads)
+    heads = seen.heads or running.rank_heads
+    report = predict(kernel, arch, heads)
     predicted = report.resources if report else ()
-    agreement = agree(entries, predicted, lambda: predict_further(kernel, engine.arch, heads))
+    agreement = agree(entries, predicted, lambda: predict_further(kernel, arch, heads))
     if agreement.faults:
         raise ProofError(f"{kernel.variant}: {'; '.join(agreement.faults)}")
     return Proof(
@@ -54,12 +51,7 @@ def prove(engine: SglangEngine, running: Running, service: int, log: Path) -> Pr
         config=ran(chosen(log, kernel, predicted), drawn_from(report), predicted) or kernel.selector,
         candidates=drawn_from(report),
         simulated=False,
-        conditions={
-            "engine": engine.name,
-            "model": engine.model,
-            "sglang": engine.installation.version,
-            "path": engine.path_statement,
-        },
+        conditions=dict(conditions),
         evidence={
             "kernel_file": str(seen.kernel_file.relative_to(running.package.folder)),
             "pid": seen.pid,

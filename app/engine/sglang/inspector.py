@@ -6,18 +6,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from app.engine import Endpoints
 from app.engine.inspection import Inspection
 from app.engine.sglang import logprobs, outputs, traced, tracing
 from app.engine.sglang.plugin.decode_ab_replay import INPUTS
+from app.engine.sglang.running import Running
+from app.engine.sglang.served import Served
 from app.engine.sglang.witness import Testimony, attending, read_testimonies
 from app.errors import NotReadyError
 from app.gate.triton_cache import read_entries
-
-if TYPE_CHECKING:
-    from app.engine.sglang.engine import Running, SglangEngine
 
 # Of one start of the control, so that it can be held against itself.
 ASKINGS = 2
@@ -30,8 +29,8 @@ SPARE_TOKENS = 16
 class Inspector:
     """Keeps what each variant's starts showed, to hold the next ones against it. folder: of its own."""
 
-    def __init__(self, engine: SglangEngine, folder: Path) -> None:
-        self._engine, self._folder = engine, folder
+    def __init__(self, served: Served, folder: Path) -> None:
+        self._served, self._folder = served, folder
         self._outputs = defaultdict[str, list[outputs.Outputs]](list)
         self._answers = defaultdict[str, list[tuple[logprobs.Answered, ...]]](list)
 
@@ -50,7 +49,7 @@ class Inspector:
         self, told: tuple[Testimony, ...], endpoints: Endpoints, asked: Inspection
     ) -> Mapping[str, Any]:
         if not (self._folder / INPUTS).is_file() or not self._outputs:
-            rows = min(outputs.ROWS, self._engine.served.max_running)
+            rows = min(outputs.ROWS, self._served.max_running)
             outputs.record_inputs(endpoints, asked.prompts(rows), self._folder)
         found = outputs.replay(endpoints, self._folder, [t.pid for t in told])
         self._outputs[asked.variant].append(found)
@@ -70,7 +69,7 @@ class Inspector:
     def _traced(
         self, running: Running, told: tuple[Testimony, ...], endpoints: Endpoints, asked: Inspection
     ) -> Mapping[str, Any]:
-        served = self._engine.served
+        served = self._served
         prompts = asked.prompts(min(asked.concurrency, served.max_running))
         tokens = min(TOKENS, served.context_length - asked.lengths.prompt_tokens - SPARE_TOKENS)
         path = tracing.take_trace(endpoints, prompts, tokens, self._folder)
@@ -83,9 +82,9 @@ class Inspector:
     def _read(self, path: Path, running: Running, told: tuple[Testimony, ...], requests: int) -> Mapping[str, Any]:
         from app.engine.sglang.evidence import predict
 
-        kernel, served, arch = running.kernel, self._engine.served, self._engine.arch
+        kernel, arch = running.kernel, running.arch
         origin = traced.Origin(kernel.variant, arch, [t.pid for t in told], running.since)
-        heads = attending(told).heads or served.heads // served.tp
+        heads = attending(told).heads or running.rank_heads
         report = predict(kernel, arch, heads)
         if report is None or not kernel.kernel:
             return traced.read_other(path, origin, kernel.selector, requests)

@@ -11,7 +11,8 @@ from app.campaign.runs import RunFolder
 from app.campaign.runtimes import Setup, make_ready, require_runnable, setup_of
 from app.engine.sglang.engine import SglangEngine
 from app.errors import NotReadyError, UsageError
-from app.kernel.variants import Change, KernelConfig, Registry, Target, load_variants
+from app.kernel.variant import Change, KernelConfig, Target
+from app.kernel.variants import Registry, load_variants
 from app.records import write_json
 from app.stack.local import LocalStack
 from loadtest.client.key import KEY_FILE

@@ -11,7 +11,8 @@ from app.console.changes import from_control, from_pristine, show_diff, show_ker
 from app.errors import UsageError
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import fetch_base, pinned, sha256
-from app.kernel.variants import Change, KernelConfig, Target, Variant, load_variants
+from app.kernel.variant import Change, KernelConfig, Target, Variant
+from app.kernel.variants import load_variants
 
 REGISTRY = load_variants()
 

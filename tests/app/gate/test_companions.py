@@ -14,7 +14,7 @@ from app.gate.gate import check
 from app.gate.report import GateReport
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import Base
-from app.kernel.variants import Change, KernelConfig, Target, Variant
+from app.kernel.variant import Change, KernelConfig, Target, Variant
 from kernels.geometry import default_geometry
 from kernels.resources import compile_all
 from kernels.signature import load_signature

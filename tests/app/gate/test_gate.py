@@ -19,7 +19,7 @@ from app.gate.named import check_named
 from app.gate.report import GateReport
 from app.kernel.patch import patch_kernel
 from app.kernel.upstream import Base
-from app.kernel.variants import Change, KernelConfig, Selector, Target, Variant
+from app.kernel.variant import Change, KernelConfig, Selector, Target, Variant
 from kernels.resources import Compilation, Resources, compile_prepared
 from kernels.toolchain import Toolchain
 from tests.kernels.samples import DOT, PLAIN, SIGNATURE, fake_toolchain, write_signature

@@ -15,7 +15,7 @@ from app.errors import NotReadyError, ProofError, UsageError
 from app.gate import profile
 from app.gate.profile import ProfileReport, match_launches, profile_variant, run_profile
 from app.gate.report import GateReport
-from app.kernel.variants import KernelConfig
+from app.kernel.variant import KernelConfig
 from kernels.geometry import default_geometry
 from kernels.resources import Resources
 from kernels.signature import Signature, load_signature

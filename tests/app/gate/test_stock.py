@@ -12,7 +12,8 @@ from app.errors import NotReadyError
 from app.gate.gate import check
 from app.gate.named import check_named
 from app.kernel.upstream import fetch_base
-from app.kernel.variants import Change, KernelConfig, Target, load_variants
+from app.kernel.variant import Change, KernelConfig, Target
+from app.kernel.variants import load_variants
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from app.environment import ROOT
 from app.errors import UsageError
 from app.image.bases import FILES, REFERENCE, move_pin, pinned_images
-from app.kernel.variants import ROOT
 from app.settings import Deployment
 
 NEW = "python:3.11-slim-bookworm@sha256:" + "a" * 64

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from app.environment import ROOT
 from app.errors import BuildError
 from app.image.identity import Identity
 from app.image.sbom import bill_of_materials, bill_sha256, read_lock
-from app.kernel.variants import ROOT
 from app.settings import Deployment
 
 SIM = Identity("v1", "pinned", "sim", "triton", "k", "/opt/k.py", "a" * 64, "b" * 64, "0.5.17", None, 120, ("c",))

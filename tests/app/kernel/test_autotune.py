@@ -19,7 +19,7 @@ from app.errors import (
 )
 from app.kernel.autotune import read_configs, read_key
 from app.kernel.patch import rewrite
-from app.kernel.variants import Change, KernelConfig
+from app.kernel.variant import Change, KernelConfig
 
 HEAD = "import triton\nimport triton.language as tl\n\n\n"
 CALL = 'triton.autotune(configs=[triton.Config({"BLOCK_T": 16}, num_warps=4, num_stages=2)], key=["n"])'

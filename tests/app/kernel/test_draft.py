@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from app.environment import ROOT
 from app.errors import UsageError, VariantError
 from app.gate.gate import check
 from app.kernel.draft import draft_text, write_draft
 from app.kernel.patch import read_configs
 from app.kernel.upstream import Base, fetch_base
+from app.kernel.variant import Change, KernelConfig, Target
 from app.kernel.variant_files import read_variant
-from app.kernel.variants import ROOT, Change, KernelConfig, Target, load_variants
+from app.kernel.variants import load_variants
 from tests.kernels.samples import DOT, fake_toolchain, write_signature
 
 SHIPPED = load_variants()

@@ -18,7 +18,8 @@ from app.errors import (
 from app.kernel.autotune import read_configs, read_key
 from app.kernel.patch import difference, patch_kernel, rewrite
 from app.kernel.upstream import Base, fetch_base, pinned, sha256
-from app.kernel.variants import Change, KernelConfig, Target, Variant, load_variants
+from app.kernel.variant import Change, KernelConfig, Target, Variant
+from app.kernel.variants import load_variants
 
 STOCK = "_tiled_sparse_decode_kernel"
 V2 = Change(configs=(KernelConfig({"BLOCK_T": 16}, 4, 3),), key=("topk_rounded",))

@@ -18,7 +18,7 @@ from app.errors import DecoratorUnknownError, PatchError
 from app.kernel.autotune import read_configs
 from app.kernel.patch import PatchedKernel, patch_kernel, rewrite
 from app.kernel.upstream import Base, default_cache, fetch_wheel, member_base, pinned
-from app.kernel.variants import Change, KernelConfig, Target, Variant
+from app.kernel.variant import Change, KernelConfig, Target, Variant
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.environment import ROOT
 from app.errors import VariantError
 from app.kernel.replacement import LIMIT_BYTES as LIMIT_FILE_BYTES
+from app.kernel.variant import Change, KernelConfig
 from app.kernel.variant_files import read_variant
-from app.kernel.variants import ROOT, Change, KernelConfig
 
 GOOD = """\
 name: mine

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from app.environment import ROOT
 from app.errors import UsageError, VariantError
-from app.kernel.variants import ROOT, TABLE_COLUMNS, VARIANTS, KernelConfig, load_variants, table_rows
+from app.kernel.variant import KernelConfig
+from app.kernel.variants import TABLE_COLUMNS, VARIANTS, load_variants, table_rows
 
 MODULES = "name: {}\nselector: triton\ntarget: {{module: {}, kernel: {}}}\nhypothesis: h\nstatus: open\n"
 PINNED = "name: pinned\nselector: triton\ntarget: {module: sglang.x, kernel: k}\nhypothesis: h\nstatus: control\n"

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from app.engine.sglang.engine import Running
 from app.engine.sglang.evidence import agree, check_imported, chosen, ran
 from app.engine.sglang.package import PrivatePackage
 from app.engine.sglang.plugin.decode_ab_hooks import started_at
+from app.engine.sglang.running import Running
 from app.engine.sglang.witness import attending, read_testimonies
 from app.errors import ProofError
 from app.gate.triton_cache import CacheEntry
 from app.kernel.placed import PlacedKernel
-from app.kernel.variants import KernelConfig
+from app.kernel.variant import KernelConfig
 from kernels.resources import Resources
 
 ENTRY = CacheEntry("KEY", 4, 2, 100, "ab", 90, 40, "cd", True)
@@ -92,7 +92,7 @@ def test_a_kernel_that_leaves_out_heads_of_its_rank_proves_nothing(tmp_path: Pat
     write_down(tmp_path, calls=[CALL | {"heads": 64, "launched": 8}])
     seen = attending(read_testimonies(tmp_path, os.getpid()))
     package = PrivatePackage(tmp_path, seen.kernel_file, "ab")
-    running = Running(KERNEL, package, "decode", tmp_path, tmp_path, 0.0)
+    running = Running(KERNEL, package, 90, 16, "decode", tmp_path, tmp_path, 0.0)
     with pytest.raises(ProofError, match="launched for 8 of the 16 heads of its rank"):
         check_imported(seen, running)
 

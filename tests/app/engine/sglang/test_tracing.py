@@ -19,7 +19,7 @@ from app.errors import NotReadyError, ProofError
 from app.gate.report import GateReport
 from app.gate.triton_cache import CacheEntry
 from app.kernel.upstream import default_cache, fetch_wheel, pinned
-from app.kernel.variants import KernelConfig
+from app.kernel.variant import KernelConfig
 from kernels.geometry import Geometry
 from kernels.resources import Resources
 from tests.kernels.made_trace import STOCK, launch, write_trace
