@@ -72,13 +72,14 @@ class Device:
 class Setting:
     """What surrounds one kernel's launches: GPU time of all kernels, graphs launched, processes that were recorded.
 
-    exchange_us: the part of gpu_us in kernels that exchange results between ranks, where one waits for the other.
+    working_us: time of all kernels but those that exchange results between ranks, where one waits for the other;
+    exchange_us: theirs.
     """
 
-    gpu_us: float
+    working_us: float
+    exchange_us: float
     graphs: int
     processes: frozenset[int]
-    exchange_us: float = 0.0
 
 
 def read_device(path: Path) -> Device | None:
@@ -132,24 +133,25 @@ def read_launches(path: Path, kernel: str) -> list[LaunchGroup]:
 
 def read_setting(path: Path) -> Setting:
     """All kernels' time and the host's side of a trace; TraceError as `read_launches` has it, but for names."""
-    gpu_us, exchange_us, graphs, processes = 0.0, 0.0, 0, set[int]()
+    working_us, exchange_us, graphs, processes = 0.0, 0.0, 0, set[int]()
     for event in _events(path):
         kind = event.get("cat")
         if kind == "kernel":
-            took_us = _duration_us(path, event)
-            gpu_us += took_us
-            exchange_us += took_us if _EXCHANGE.search(str(event.get("name", ""))) else 0.0
+            if _EXCHANGE.search(str(event.get("name", ""))):
+                exchange_us += _duration_us(path, event)
+            else:
+                working_us += _duration_us(path, event)
         elif kind in _HOST:
             graphs += event.get("name") == "cudaGraphLaunch"
             if isinstance(number := event.get("pid"), int) and len(processes) < LIMIT_KINDS:
                 processes.add(number)
-    return Setting(gpu_us, graphs, frozenset(processes), exchange_us)
+    return Setting(working_us, exchange_us, graphs, frozenset(processes))
 
 
 def _name_of(kernel: str) -> re.Pattern[str]:
     # Older Tritons append their specialisation: kernel_0d1d2c3de. One of C++ is told whole: void space::kernel<...>(...
-    name = re.escape(kernel)
-    return re.compile(rf"{name}(_(\d+[cde]*)+)?|(void )?(\w+::)*{name}[<(].*", re.DOTALL)
+    name, space = re.escape(kernel), r"(\w+|\(anonymous namespace\))::"
+    return re.compile(rf"{name}(_\d[\dcde]*)?|(void )?({space})*{name}[<(].*", re.DOTALL)
 
 
 def _kernel_events(path: Path) -> Iterator[Mapping[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -29,6 +30,29 @@ def test_other_launches_are_other_groups_and_most_time_comes_first(tmp_path: Pat
 def test_old_tritons_suffix_is_the_same_kernel_and_other_names_are_not(tmp_path: Path, name: str, found: bool) -> None:
     path = write_trace(tmp_path / "t.json", launch(), launch(name=name))
     assert sum(group.count for group in read_launches(path, STOCK)) == 1 + found
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("void sm90::decode::k<(Type)1, sm90::Params<int>>(sm90::Params<int>)", True),
+        ("space::k(Args)", True),
+        ("void (anonymous namespace)::k<float>(Args)", True),
+        ("void fused::norm_k<float>(Args)", False),
+        ("void space::kk(Args)", False),
+    ],
+)
+def test_a_kernel_of_cpp_is_known_by_its_name_alone(tmp_path: Path, name: str, found: bool) -> None:
+    path = write_trace(tmp_path / "t.json", launch(name="k"), launch(name=name))
+    assert sum(group.count for group in read_launches(path, "k")) == 1 + found
+
+
+def test_a_hostile_name_is_read_as_fast_as_any(tmp_path: Path) -> None:
+    names = [f"k_{'1' * 5000}!", f"void {'a::' * 5000}!", "void " + "(anonymous namespace)::" * 500]
+    path = write_trace(tmp_path / "t.json", launch(name="k"), *[launch(name=name) for name in names])
+    began = time.monotonic()
+    assert [group.count for group in read_launches(path, "k")] == [1]
+    assert time.monotonic() - began < 2
 
 
 def test_packed_trace_and_bare_list_of_events_are_read_alike(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,8 +103,10 @@ def _read(path: Path, origin: Origin, kernels: Sequence[str], absent: type[LabEr
     try:
         setting, device = read_setting(path), read_device(path)
         _check_own(path, setting, device, origin)
-        if not setting.gpu_us:
+        if not setting.working_us:
             raise NotReadyError("the profiler recorded no GPU kernel; CUPTI is missing or in use by another profiler")
+        if not isfinite(setting.working_us + setting.exchange_us):
+            raise NotReadyError(f"{path.name} tells of more GPU time than there can be; record it again")
         for name in kernels:
             try:
                 groups[name] = read_launches(path, name)
@@ -146,8 +149,6 @@ def _facts(matches: Sequence[Match], traced: _Traced, requests: int) -> dict[str
     setting, device = traced.setting, traced.device
     steps = setting.graphs or STEPS
     own_us = sum(g.total_us for groups in traced.groups.values() for g in groups)
-    # Where ranks exchange results one waits for the other, longest where no graph holds the launches together.
-    working_us = setting.gpu_us - setting.exchange_us
     return {
         "device": asdict(device) if device else None,
         "requests": requests,
@@ -160,9 +161,9 @@ def _facts(matches: Sequence[Match], traced: _Traced, requests: int) -> dict[str
             for group in groups
         ],
         "us_per_step": round(own_us / steps, 3),
-        "gpu_us_per_step": round(working_us / steps, 3),
+        "gpu_us_per_step": round(setting.working_us / steps, 3),
         "exchange_us_per_step": round(setting.exchange_us / steps, 3),
-        "share_of_gpu_time": round(own_us / working_us, 4),
+        "share_of_gpu_time": round(own_us / setting.working_us, 4),
     }
 
 

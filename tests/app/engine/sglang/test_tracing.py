@@ -102,6 +102,25 @@ def test_time_in_which_ranks_wait_for_each_other_is_no_work(tmp_path: Path) -> N
     assert found["share_of_gpu_time"] == pytest.approx(1 / 3, abs=1e-4)
 
 
+@pytest.mark.parametrize("name", ["cross_device_reduce_1stage<half>(T*)", "allreduce_fusion_kernel", "reduce_scatter"])
+def test_every_kernel_of_an_exchange_is_left_out_of_the_work(tmp_path: Path, name: str) -> None:
+    path = write_trace(tmp_path / "t.json.gz", host(), launch(dur=30.0), launch(name=name, dur=900.0))
+    assert read_trace(path, origin(), expected(), 8)["gpu_us_per_step"] == 30.0
+
+
+@pytest.mark.parametrize(
+    ("own_us", "other_us", "message"),
+    [(0.0, 5.0, "recorded no GPU kernel"), (1.0, 1e308, "more GPU time than there can be")],
+)
+def test_a_trace_without_work_or_end_tells_nothing(
+    tmp_path: Path, own_us: float, other_us: float, message: str
+) -> None:
+    exchanges = [launch(name="ncclDevKernel_AllReduce(Args)", dur=other_us)] * 2
+    path = write_trace(tmp_path / "t.json.gz", host(), launch(dur=own_us), *exchanges)
+    with pytest.raises(NotReadyError, match=message):
+        read_trace(path, origin(), expected(), 8)
+
+
 def test_flashmlas_own_kernels_are_told_with_the_schedule_that_they_need(tmp_path: Path) -> None:
     events = [launch(name=name, dur=dur) for name, dur in FLASHMLA]
     found = read_other(write_trace(tmp_path / "t.json.gz", host(), *events), origin(variant="flashmla"), "flashmla", 8)
