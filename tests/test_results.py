@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
 
 import pytest
 
+from app.engine.sglang.served import Served
 from app.kernel.variants import load_variants
 from app.report import slow_blocks
 from app.report.campaign_view import read_campaign
@@ -122,6 +124,15 @@ def test_what_moving_the_kv_took_is_what_the_report_says() -> None:
         sent, latency, rate = ([row[at] for row in mine] for at in (3, 5, 6))
         bootstrap, alloc = ([row[at].split(" / ")[part] for row in mine] for at, part in ((7, 0), (8, 1)))
         assert told == [", ".join(sent), mine[0][4], *map(", ".join, (latency, rate, bootstrap, alloc))]
+
+
+@pytest.mark.parametrize("path", sorted(ALONE.parent.glob("h200_*/*/manifest.json")), ids=lambda p: p.parent.name)
+def test_a_committed_campaign_could_go_on_under_its_own_settings(path: Path) -> None:
+    recorded = json.loads(path.read_text())["stack"]["settings"]
+    settings = json.loads(recorded)
+    served = Served(**settings | {"graph_batches": tuple(settings["graph_batches"])})
+    assert json.dumps(served.recorded(), sort_keys=True) == recorded
+    assert "layers" in replace(served, layers=8).recorded()
 
 
 def test_limits_tell_the_most_blocks_that_a_pair_has() -> None:

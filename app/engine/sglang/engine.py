@@ -6,7 +6,6 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,7 +116,7 @@ class SglangEngine:
             **self._conditions,
             "model_sha256": model_digest(self.model_path),
             "arch": f"sm_{self.arch}",
-            "settings": json.dumps(asdict(self.served), sort_keys=True),
+            "settings": json.dumps(self.served.recorded(), sort_keys=True),
             **{f"arguments.{role}": text for role, text in arguments.items()},
             **{f"environment.{key}": self._portable(value) for key, value in sorted(environment.items())},
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from app.engine.sglang.model import LAYERS
@@ -12,6 +12,8 @@ from app.errors import UsageError
 from app.settings import BACKENDS, RELEASES
 
 DUMMY = "dummy-dsv4"
+# What manifests of older campaigns do not name.
+LATER = ("layers",)
 # A layer of each kind at least.
 FEWEST_LAYERS = 4
 TOPOLOGIES = ("pd", "single")
@@ -85,6 +87,11 @@ class Served:
                 f"graph_batches end at {self.graph_batches[-1]} and max_running is {self.max_running}: larger batches "
                 "would run without a graph; make them equal"
             )
+
+    def recorded(self) -> dict[str, Any]:
+        """Settings for a manifest; those of LATER only where not at their default, so that older campaigns go on."""
+        usual = {field.name: field.default for field in fields(self) if field.name in LATER}
+        return {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
 
     @property
     def dummy(self) -> bool:
