@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from app.campaign.integrity import check_belonging
@@ -14,6 +14,8 @@ from loadtest.judge.facts import Facts, VariantFacts
 from loadtest.plan import Plan
 
 FORCED = "path forced"
+# In a proof's evidence: why it is another start's.
+LOST = "lost"
 MINI = "mini load balancer"
 GATE_NOT_RUN = "the gate was not run on {}; invoke check --variant NAME compiles them"
 
@@ -50,8 +52,15 @@ def _read_facts(folder: RunFolder, plan: Plan) -> Facts:
         time_scale=plan.time_scale,
         variants={v: _facts_of(v, plan, manifest, gate, proofs[v]) for v in plan.variants},
         warnings=(*check_belonging(folder, plan, manifest), *alarms(p for found in proofs.values() for p in found)),
-        notes=(*forced_path(manifest), *balanced(manifest), *_ungated(plan, gate)),
+        notes=(*forced_path(manifest), *balanced(manifest), *_ungated(plan, gate), *_lost(proofs)),
     )
+
+
+def _lost(proofs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """That starts' own proofs are gone, which others of the variant stand for; each reason once."""
+    reasons = [str(p["evidence"][LOST]) for found in proofs.values() for p in found if LOST in p.get("evidence", {})]
+    for reason in dict.fromkeys(reasons):
+        yield f"the proofs of {reasons.count(reason)} starts are not their own: {reason}"
 
 
 def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:

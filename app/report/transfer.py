@@ -1,4 +1,4 @@
-"""What moving the KV from prefill to decode took inside the steady windows, by the servers' own count.
+"""What moving the KV from prefill to decode took inside the windows, before MSER cuts any, by the servers' own count.
 
 Of a server with several ranks each counts its own part of a request (SGLang 0.5.17 labels them tp_rank, dp_rank), so
 that a request of four ranks is four observations: sums are over them all, means are of one, and the table says of how
@@ -21,7 +21,7 @@ ROLES = ("prefill", "decode")
 FAILED = "num_transfer_failed_reqs_total"
 MB_PER_GB = 1024
 MS_PER_S = 1000
-CAPTION = "KV moved from prefill to decode inside the windows; of two figures prefill's is the first"
+CAPTION = "KV moved from prefill to decode inside the windows, before any is cut; of two figures prefill's is the first"
 COLUMNS = ("variant", "C", "ranks", "transfers", "MB", "latency, ms", "GB/s", "bootstrap, ms", "alloc, ms", "failed")
 
 

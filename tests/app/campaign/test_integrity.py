@@ -213,3 +213,11 @@ def test_resuming_under_another_manifest_is_refused_by_name(campaign: Campaign, 
     edit(folder.manifest_file, {fact: "other"})
     with pytest.raises(InvalidCampaignError, match=f"another manifest: {fact} was other and is "):
         run(campaign)
+
+
+def test_proofs_that_stand_for_lost_ones_are_told_beside_every_verdict(folder: RunFolder) -> None:
+    edit_block(folder, 0, "proof.json", {"evidence": {"lost": "gone with their machine"}})
+    lost = len(PLAN.starts(0))
+    assert f"the proofs of {lost} starts are not their own: gone with their machine" in judge_again(folder).notes
+    judged(folder)
+    assert "are not their own: gone with their machine" in as_markdown(folder)
