@@ -183,11 +183,11 @@ def address(url: str) -> tuple[str, int]:
     """Host and port of http://host:port; UsageError for any other form."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port or 80
+        host, port = parts.hostname or "", 80 if parts.port is None else parts.port
         # As the resolver does, which would end in a traceback.
         host.encode("idna")
     except ValueError as e:
         raise UsageError(f"host {url[:80]!r} cannot be ({e}); the driver needs http://host:port") from e
-    if parts.scheme != "http" or not host:
+    if parts.scheme != "http" or not host or not port:
         raise UsageError(f"host {url!r}; the driver needs http://host:port")
     return host, port

@@ -77,9 +77,10 @@ def test_a_server_that_comes_up_in_time_is_waited_for(caplog: pytest.LogCaptureF
     assert [r.message for r in caplog.records if f":{port} does not answer yet" in r.message]
 
 
-def test_an_address_of_another_form_is_refused(served_url: str) -> None:
+@pytest.mark.parametrize("url", ["127.0.0.1:8000", "http://127.0.0.1:0"])
+def test_an_address_of_another_form_is_refused(served_url: str, url: str) -> None:
     with pytest.raises(UsageError, match=r"needs http://host:port"):
-        await_servers(order_at(served_url, decode_url="127.0.0.1:8000"), 0, sleeping([]))
+        await_servers(order_at(served_url, decode_url=url), 0, sleeping([]))
 
 
 @pytest.mark.parametrize(
