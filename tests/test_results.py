@@ -36,8 +36,8 @@ def levels(pair: str, variant: str, folder: Path = ALONE) -> list[float]:
         return [float(row["tokens_per_s"]) for row in csv.DictReader(file) if row["variant"] == variant]
 
 
-def cells(pair: str) -> dict[tuple[int, str, int], float]:
-    with (ALONE / pair / "cells.csv").open(newline="") as file:
+def cells(pair: str, folder: Path = ALONE) -> dict[tuple[int, str, int], float]:
+    with (folder / pair / "cells.csv").open(newline="") as file:
         found = csv.DictReader(file)
         return {(int(r["block"]), r["variant"], int(r["concurrency"])): float(r["tokens_per_s"]) for r in found}
 
@@ -64,16 +64,20 @@ def test_the_rates_of_the_levels_are_geometric_means_of_the_blocks(pair: str, va
     assert "geometric mean of four blocks" in (ROOT / "README.md").read_text()
 
 
-def test_the_changes_block_by_block_are_those_of_the_cells() -> None:
-    for name, *told in rows_of((ROOT / "docs/results/README.md").read_text(), "change, %, block by block, C = | 1"):
+def check_changes(page: str, folder: Path) -> None:
+    for name, *told in rows_of(page, "change, %, block by block, C = | 1"):
         variant, control = re.findall(r"`(\w+)`", name)
-        found = cells(PAIRS[control])
+        found = cells(PAIRS[control], folder)
         blocks = sorted({block for block, *_ in found})
         for level, text in zip(LEVELS, told, strict=True):
             effects = [100 * (found[b, variant, level] / found[b, control, level] - 1) for b in blocks]
             assert [float(part) for part in text.split(",")] == pytest.approx(
                 effects, abs=0.501 if control == "upstream" else 0.051
             )
+
+
+def test_the_changes_block_by_block_are_those_of_the_cells() -> None:
+    check_changes((ROOT / "docs/results/README.md").read_text(), ALONE)
 
 
 def test_what_is_said_of_all_starts_and_windows_holds_in_their_table() -> None:
@@ -101,6 +105,10 @@ def test_the_rates_of_two_ranks_are_those_of_their_levels() -> None:
         variant = re.findall(r"`(\w+)`", name)[0]
         pair = PAIRS.get(variant, pair)
         assert told == [f"{value:,.0f}" for value in levels(pair, variant, TWO_RANKS)], name
+
+
+def test_the_changes_of_two_ranks_are_those_of_their_cells() -> None:
+    check_changes(of_two_ranks(), TWO_RANKS)
 
 
 def test_the_kernel_times_of_two_ranks_are_those_of_their_traces() -> None:
