@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import tarfile
+import tempfile
+import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from app.campaign.blocks import unsettled
@@ -15,6 +19,7 @@ from loadtest.whole import whole
 ROWS = "rows.parquet"
 # In a campaign's folder: blocks whose rows an archive holds, for the sitting after one that was killed in between.
 ARCHIVED = "archived.json"
+_PIECE_BYTES = 1024 * 1024
 
 
 def finished_blocks(folders: list[Path]) -> Iterator[Path]:
@@ -61,19 +66,37 @@ def pack(archive: Path, root: Path, files: list[Path]) -> None:
 
 
 def restore(archive: Path, runs: Path = RUNS) -> None:
-    """Unpacks an earlier sitting's state; UsageError when it cannot be read or a campaign of it is here already."""
+    """Unpacks an earlier sitting's state, whole or not at all.
+
+    UsageError when it is damaged or cannot be read, or when a campaign of it is here already.
+    """
     try:
+        _read_to_the_end(archive)
         _unpack(archive, runs)
-    except (OSError, tarfile.TarError) as e:
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as e:
         raise UsageError(f"--state {archive} could not be unpacked ({e}); name the state.tar.gz of a sitting") from e
 
 
+def _read_to_the_end(archive: Path) -> None:
+    # The sum over all bytes stands behind them, and tarfile takes damage in the middle for the archive's end.
+    with gzip.open(archive) as data:
+        while data.read(_PIECE_BYTES):
+            pass
+
+
 def _unpack(archive: Path, runs: Path) -> None:
-    with tarfile.open(archive) as tar:
-        here = {name.partition("/")[0] for name in tar.getnames() if (runs / name.partition("/")[0]).exists()}
-        if here:
-            raise UsageError(f"{', '.join(sorted(here))} is in {runs} already; move it away or leave --state out")
-        tar.extractall(runs, filter="data")
+    runs.mkdir(parents=True, exist_ok=True)
+    # What is killed in between leaves a folder that is no campaign's.
+    with tempfile.TemporaryDirectory(dir=runs, prefix=".restored-") as apart, ExitStack() as undone:
+        with tarfile.open(archive) as tar:
+            tar.extractall(apart, filter="data")
+        folders = sorted(Path(apart).iterdir())
+        if here := [folder.name for folder in folders if (runs / folder.name).exists()]:
+            raise UsageError(f"{', '.join(here)} is in {runs} already; move it away or leave --state out")
+        for folder in folders:
+            folder.rename(runs / folder.name)
+            undone.callback((runs / folder.name).rename, folder)
+        undone.pop_all()
 
 
 def _with_rows(folder: Path) -> list[Path]:

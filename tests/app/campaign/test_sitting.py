@@ -190,12 +190,3 @@ def test_a_pair_is_named_by_variant_and_control() -> None:
     assert pair_of("fast-upstream") == ("fast", "upstream")
     with pytest.raises(UsageError, match="VARIANT-CONTROL"):
         pair_of("fast")
-
-
-@pytest.mark.parametrize("content", [None, b"no archive"])
-def test_a_state_that_cannot_be_unpacked_is_refused_in_a_line(tmp_path: Path, content: bytes | None) -> None:
-    archive = tmp_path / "state.tar.gz"
-    if content is not None:
-        archive.write_bytes(content)
-    with pytest.raises(UsageError, match="could not be unpacked"):
-        restore(archive, tmp_path / "runs")
