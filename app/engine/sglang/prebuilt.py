@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import shutil
@@ -88,14 +89,27 @@ class Prebuilder:
 
 def _keep(folder: Path, entries: Mapping[str, bytes], compiler: Compiler) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=folder.parent))
-    for name, data in entries.items():
-        (partial / name).parent.mkdir(parents=True, exist_ok=True)
-        (partial / name).write_bytes(data)
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in entries.items()}
-    write_json(partial / INDEX, {"compiler": asdict(compiler), "files": digests})
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.replace(folder)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".made-") as made:
+        whole = Path(made) / folder.name
+        for name, data in entries.items():
+            (whole / name).parent.mkdir(parents=True, exist_ok=True)
+            (whole / name).write_bytes(data)
+        digests = {name: hashlib.sha256(data).hexdigest() for name, data in entries.items()}
+        write_json(whole / INDEX, {"compiler": asdict(compiler), "files": digests})
+        _put_first(whole, folder)
+
+
+def _put_first(whole: Path, folder: Path) -> None:
+    """Another lab may do the same at the same time: what is there first stays, for its lab reads it already."""
+    try:
+        whole.replace(folder)
+    except OSError as e:
+        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not (folder / INDEX).is_file():
+            # Somebody took its index away, without which nobody reads it.
+            shutil.rmtree(folder)
+            whole.replace(folder)
 
 
 def _checked(path: Path, sha256: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -86,6 +87,52 @@ def test_a_kept_entry_that_was_changed_is_refused(tmp_path: Path, placed: Placed
     file.write_bytes(b"other")
     with pytest.raises(ProofError, match="is missing or changed"):
         builder().put(placed, tmp_path / "two")
+
+
+def of_another_lab(entries: Mapping[str, bytes]) -> Mapping[str, bytes]:
+    """The same entries as another lab's compiler might write them."""
+    return {name: data + b" " for name, data in entries.items()}
+
+
+def test_entries_that_another_lab_has_put_meanwhile_stay_and_are_taken(
+    tmp_path: Path, placed: PlacedKernel, compiles: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def overtaken(*given: Any) -> Mapping[str, bytes]:
+        monkeypatch.setattr(prebuilt, "prebuild", lambda *_: of_another_lab(ENTRY))
+        builder().put(placed, tmp_path / "theirs")
+        return ENTRY
+
+    monkeypatch.setattr(prebuilt, "prebuild", overtaken)
+    builder().put(placed, tmp_path / "ours")
+    for cache in ("theirs", "ours"):
+        assert (tmp_path / cache / "KEY" / f"{KERNEL}.cubin").read_bytes() == b"code "
+    assert len(list((tmp_path / "lab" / "prebuilt").iterdir())) == 1
+
+
+def test_another_lab_that_puts_its_own_between_two_steps_ends_neither(
+    tmp_path: Path, placed: PlacedKernel, compiles: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, others = Path.replace, list[Path]()
+
+    def overtaken(path: Path, target: Path) -> Path:
+        if (path / "index.json").is_file() and not others:
+            others.append(target)
+            shutil.copytree(path, target)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", overtaken)
+    assert builder().put(placed, tmp_path / "one").seeded == Seeded(2, 0, 0)
+    assert list((tmp_path / "lab" / "prebuilt").iterdir()) == others
+
+
+def test_kept_entries_whose_index_is_gone_are_compiled_anew(
+    tmp_path: Path, placed: PlacedKernel, compiles: list[Any]
+) -> None:
+    builder().put(placed, tmp_path / "one")
+    (index,) = (tmp_path / "lab" / "prebuilt").glob("*/index.json")
+    index.unlink()
+    assert builder().put(placed, tmp_path / "two").seeded == Seeded(2, 0, 0)
+    assert len(compiles) == 2
 
 
 def test_an_interpreter_without_triton_says_so(tmp_path: Path) -> None:
