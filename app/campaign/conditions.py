@@ -10,7 +10,7 @@ from app.errors import DriverMissingError, NotReadyError
 from app.gpus import query
 
 GPU_FIELDS = ("name", "driver_version", "clocks.max.sm", "power.limit", "persistence_mode")
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -26,7 +26,8 @@ def conditions() -> dict[str, str]:
         "boot": BOOT_ID.read_text(encoding="ascii").strip()[:8],
     }
     # Which of the cards below are the campaign's, where it does not have them all.
-    visible = {"gpu.visible": os.environ[VISIBLE]} if VISIBLE in os.environ else {}
+    chosen = {"gpu.visible": VISIBLE, "gpu.order": ORDER}
+    visible = {field: os.environ[name] for field, name in chosen.items() if name in os.environ}
     return found | visible | {f"gpu.{field}": value for field, value in _gpu().items()}
 
 

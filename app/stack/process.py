@@ -23,7 +23,10 @@ LAST_LINES = 60
 # The last line of a traceback.
 FAULT = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception)\b: \S")
 # What a service may inherit: nothing that could change its behaviour unrecorded, and no proxy.
-INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES") + (
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "CUDA_HOME") + (
+    # Conditions of each start hold both: which cards, and how their numbers count.
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
     # The path of the key's file, never the key.
     KEY_FILE,
 )

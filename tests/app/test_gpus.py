@@ -73,6 +73,14 @@ def test_conditions_name_each_field_over_all_gpus_or_what_the_driver_said(nvidia
     assert "Unable to determine" in conditions()["gpu.state"]
 
 
+def test_conditions_hold_which_cards_are_asked_for_and_how_they_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    assert "gpu.order" not in conditions()
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert (conditions()["gpu.visible"], conditions()["gpu.order"]) == ("1", "PCI_BUS_ID")
+
+
 def test_what_all_cards_say_is_said_once_and_where_one_differs_each_is_heard(nvidia_smi: Path) -> None:
     prints(nvidia_smi, "0, H200, 580.1, 1980 MHz, 700 W, Enabled\n1, H200, 580.1, 1980 MHz, 600 W, Enabled\n")
     found = conditions()

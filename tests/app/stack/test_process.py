@@ -88,6 +88,13 @@ def test_a_service_inherits_no_proxy_and_no_secret(monkeypatch: pytest.MonkeyPat
     assert environment["PATH"] == os.environ["PATH"]
 
 
+def test_a_service_counts_its_cards_in_the_order_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    for name, value in order.items():
+        monkeypatch.setenv(name, value)
+    assert service_environment(Command((), {})).items() >= order.items()
+
+
 def test_last_lines_come_without_their_colours(tmp_path: Path) -> None:
     service = started(tmp_path, "import time; print('\\x1b[33m WARN\\x1b[0m up', flush=True); time.sleep(60)")
     assert service.tail() == [" WARN up"]
