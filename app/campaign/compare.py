@@ -89,6 +89,7 @@ def begin(
     with owned(folder.path):
         # Another lab may have taken the name since it was found free.
         new_run(folder.path.name)
+        neighbours.keep_cards(folder, setup)
         folder.keep_plan(plan)
         write_json(folder.path / "setup.json", asdict(setup))
         with outlook.resumable(folder):
@@ -107,6 +108,8 @@ def resume(
         raise UsageError(f"{name} was imported and has nothing to resume; invoke report --id {name} judges it again")
     with owned(folder.path), outlook.resumable(folder):
         setup = setup_in(folder)
+        # Until then labs beside it go by the cards of the sitting before.
+        neighbours.keep_cards(folder, setup)
         require_runnable(setup, folder.plan(), load_variants())
         return _run(folder, setup, progress, pause, ended)
 
@@ -180,7 +183,6 @@ def _run(
     if not left:
         progress.say("every block is measured; judging the rows again")
     else:
-        neighbours.keep_cards(folder, setup)
         whole_s = planned_s(plan, START_S if setup.engine == "sim" else REAL_START_S)
         for line in outlook.outlook(folder, setup, plan, len(left), whole_s):
             progress.say(line)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from app.campaign.conditions import VISIBLE
+from app.campaign.conditions import ORDER, VISIBLE
 from app.campaign.neighbours import Neighbour, cards_of, neighbours
 from app.campaign.runs import RunFolder
 from app.campaign.runtimes import Setup
@@ -22,7 +22,7 @@ def outlook(folder: RunFolder, setup: Setup, plan: Plan, blocks: int, whole_s: f
     """
     own = cards_of(setup)
     for other in neighbours(folder.path.parent, own, but=folder.path.name):
-        yield _beside(other, own)
+        yield _beside(other, own.visible)
     if plan.blocks < MIN_BLOCKS:
         # A single design spends one more degree of freedom, on position.
         noise = plan.blocks > (2 if plan.design == "single" else 1)
@@ -43,8 +43,8 @@ def _beside(other: Neighbour, own: str) -> str:
         )
     return (
         f"another lab measures {other.campaign} on this machine: two at once void each other's blocks. This one goes "
-        f"on anyway: unless each has cores and a card of its own, interrupt it and wait ({VISIBLE} as numbers, in both "
-        "and with --runtime local, shows cards to be others)"
+        f"on anyway: unless each has cores and a card of its own, interrupt it and wait ({VISIBLE} as numbers, in "
+        f"both, under one {ORDER} and with --runtime local, shows cards to be others)"
     )
 
 
