@@ -67,6 +67,8 @@ def read_runs(path: Path) -> list[ForeignRun]:
         runs = _runs(path)
         for run in runs:
             _check(run)
+    except OSError as e:
+        raise RecordsError(f"{path} could not be read ({e.strerror}); see that this user may read it") from e
     except _MALFORMED as e:
         raise RecordsError(f"{path} is malformed ({type(e).__name__}: {e}); export it again") from e
     return runs

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from app.errors import RecordsError, UsageError
+from app.errors import RecordsError, UsageError, printable
 from loadtest.importing.foreign import LIMIT_BYTES
 
 TABLE = "import.csv"
 COLUMNS = ("block", "start", "variant", "file")
 MAX_ROWS = 100_000
+# Of a name that is told in an error, which says more than that.
+LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,14 @@ def read_table(folder: Path, controls: Mapping[str, str]) -> list[Row]:
 
 def _lines(table: Path) -> list[dict[str, str]]:
     folder = table.parent
-    if not folder.is_dir():
-        found = "is no folder" if folder.exists() else "does not exist"
-        raise UsageError(f"{folder} {found}; give the folder that holds {TABLE} and the results it names")
-    if not table.is_file():
+    told, remedy = printable(str(folder), LONGEST_NAME), f"give the folder that holds {TABLE} and the results it names"
+    try:
+        exists, is_folder, has_table = folder.exists(), folder.is_dir(), table.is_file()
+    except OSError as e:
+        raise UsageError(f"{told} cannot be looked at ({e.strerror}); {remedy}") from e
+    if not is_folder:
+        raise UsageError(f"{told} {'is no folder' if exists else 'does not exist'}; {remedy}")
+    if not has_table:
         raise RecordsError(
             f"{table} is missing: a load driver's results do not say which block and start they measured; "
             f"write it with the columns {', '.join(COLUMNS)}"
@@ -78,11 +84,23 @@ def _row(folder: Path, number: int, line: Mapping[str, str]) -> Row:
         raise RecordsError(f"{where}: block and start are numbers from 0 ({e})") from e
     if not line["variant"] or not line["file"] or "\0" in line["file"]:
         raise RecordsError(f"{where}: variant and file are needed")
-    path = folder / line["file"]
+    return Row(number, block, start, line["variant"], line["file"], _path(folder, where, line["file"]))
+
+
+def _path(folder: Path, where: str, file: str) -> Path:
+    path, told = folder / file, printable(file, LONGEST_NAME)
+    try:
+        inside = path.resolve().is_relative_to(folder.resolve())
+        # What is missing is told where it is read; what cannot even be asked about, here.
+        path.is_file()
+    # RuntimeError: a link that leads to itself.
+    except (OSError, RuntimeError) as e:
+        why = e.strerror if isinstance(e, OSError) else e
+        raise RecordsError(f"{where}: {told} cannot be looked at ({why}); correct the file column") from e
     # The table may come with the results it names; it has no say about other files of this host.
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise RecordsError(f"{where}: {line['file']} leads out of {folder}; put the file there")
-    return Row(number, block, start, line["variant"], line["file"], path)
+    if not inside:
+        raise RecordsError(f"{where}: {told} leads out of {folder}; put the file there")
+    return path
 
 
 def _check_variants(found: set[str], controls: Mapping[str, str]) -> None:
@@ -100,13 +118,22 @@ def _check_measured_apart(folder: Path, rows: Iterable[Row]) -> None:
     """Refuses a file that stands for two rows, be it a copy: even a variant and its twin are started one by one."""
     seen: dict[str, Row] = {}
     for row in _of_a_size(rows):
-        with row.path.open("rb") as source:
-            digest = hashlib.file_digest(source, "sha256").hexdigest()
+        digest = _digest(folder, row)
         if (first := seen.setdefault(digest, row)) is not row:
             raise UsageError(
                 f"{folder / TABLE}:{row.line}: {row.file} of {row.variant} holds, byte for byte, {first.file} of "
                 f"{first.variant} in line {first.line}; give each row the results that its own start measured"
             )
+
+
+def _digest(folder: Path, row: Row) -> str:
+    try:
+        with row.path.open("rb") as source:
+            return hashlib.file_digest(source, "sha256").hexdigest()
+    except OSError as e:
+        raise RecordsError(
+            f"{folder / TABLE}:{row.line}: {row.file} could not be read ({e.strerror}); see that this user may read it"
+        ) from e
 
 
 def _of_a_size(rows: Iterable[Row]) -> Sequence[Row]:

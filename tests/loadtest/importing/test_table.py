@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.errors import RecordsError, UsageError
+from loadtest.importing.foreign import read_runs
 from loadtest.importing.runs import import_campaign
 from loadtest.importing.table import named_variants, read_table
 
@@ -58,3 +60,41 @@ def test_results_of_one_size_that_differ_are_read_with_their_starts(tmp_path: Pa
     (tmp_path / "import.csv").write_text(f"{HEAD}0,0,v1,a.json\n0,1,v2,a.json\n0,2,pinned,b.json\n")
     found = [(row.line, row.start, row.variant, row.file) for row in read_table(tmp_path, {"v1": "pinned"})]
     assert found == [(2, 0, "v1", "a.json"), (4, 2, "pinned", "b.json")]
+
+
+def test_a_file_name_longer_than_any_can_be_is_refused_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "import.csv").write_text(f"{HEAD}0,0,v1,{'x' * 300}\n0,1,pinned,a.json\n")
+    with pytest.raises(RecordsError, match=r"import\.csv:2: x+… cannot be looked at \(.*too long\); correct the file"):
+        read_table(tmp_path, {"v1": "pinned"})
+
+
+def test_a_link_that_leads_to_itself_is_refused_by_its_line(tmp_path: Path) -> None:
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    (tmp_path / "import.csv").write_text(f"{HEAD}0,0,v1,a.json\n0,1,pinned,loop.json\n")
+    with pytest.raises(RecordsError, match=r"import\.csv:3: loop\.json cannot be looked at \(.*loop.*\); correct"):
+        read_table(tmp_path, {"v1": "pinned"})
+
+
+def test_a_folder_whose_name_is_longer_than_any_can_be_is_refused_in_a_line_that_says_what_to_give(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UsageError, match=r"y/?… cannot be looked at \(.*too long\); give the folder that holds"):
+        named_variants(tmp_path / ("y/" * 3000))
+
+
+def test_a_result_that_cannot_be_opened_is_refused_by_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text("{1}")
+    (tmp_path / "import.csv").write_text(f"{HEAD}0,0,v1,a.json\n0,1,pinned,b.json\n")
+    opened = Path.open
+
+    def unreadable(path: Path, *args: Any, **options: Any) -> Any:
+        if path.name == "b.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(Path, "open", unreadable)
+    with pytest.raises(RecordsError, match=r"import\.csv:3: b\.json could not be read \(Permission denied\)"):
+        read_table(tmp_path, {"v1": "pinned"})
+    with pytest.raises(RecordsError, match=r"b\.json could not be read \(Permission denied\)"):
+        read_runs(tmp_path / "b.json")
