@@ -51,9 +51,12 @@ def decode_rank(setup: Setup) -> tuple[int, int]:
     """Compute capability that a rank of decode has, or is built for, and its query heads."""
     if (setup.runtime, setup.engine) == ("local", "sglang"):
         # Deferred: the simulated engine needs none of it.
-        from app.engine.sglang.engine import device_arch
+        from app.engine.sglang.engine import device_arch, model_folder, rank_of
 
         served = setup.served()
-        return served.arch or device_arch(), served.heads // served.tp
+        heads = (
+            served.heads // served.tp if served.dummy else rank_of(model_folder(served.model), served.tp).local_heads
+        )
+        return served.arch or device_arch(), heads
     settings = settings_here(os.environ)
     return settings.cuda_arch, geometry_of(DEEPSEEK_V4_FLASH, settings.decode_tp).local_heads

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from app.engine.kind import Engine
-from app.engine.sglang.served import Served, read_served, split_settings
+from app.engine.sglang.served import Served, read_served, require_heeded, split_settings
 from app.errors import UsageError
 from app.kernel.placed import PlacedKernel
 from app.kernel.variants import Registry
@@ -56,6 +56,7 @@ def setup_of(runtime: str, engine: str, calibration: str, model: str, server: st
     texts = split_settings(server) | ({"model": model} if model else {})
     release = texts.pop("release", "")
     setup = Setup(runtime=runtime, engine=engine, calibration=calibration or None, server=texts)
+    require_heeded(setup.served())
     return replace(setup, release=release) if release else setup
 
 

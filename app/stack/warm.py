@@ -15,7 +15,7 @@ from pathlib import Path
 from app.engine.probe import send_canary
 from app.engine.sglang.engine import SglangEngine
 from app.engine.sglang.installation import find_installation
-from app.engine.sglang.served import read_served, split_settings
+from app.engine.sglang.served import read_served, require_heeded, split_settings
 from app.engine.sglang.witness import read_testimonies
 from app.errors import LabError, NotReadyError
 from app.kernel.placed import PlacedKernel
@@ -33,6 +33,7 @@ def pristine_kernel(release: str) -> PlacedKernel:
 def warm(server: str, out: Path, folder: Path) -> list[str]:
     """Starts, asks for a completion, ends; what was seen, a line each. The log lies in `out` whatever happens."""
     served = read_served(split_settings(server))
+    require_heeded(served)
     installation = find_installation(served.release)
     began = time.monotonic()
     try:

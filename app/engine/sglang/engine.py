@@ -47,7 +47,7 @@ class SglangEngine:
     def __init__(self, served: Served, installation: Installation, folder: Path) -> None:
         self.served, self.installation, self._folder = served, installation, folder.resolve()
         self.arch = served.arch or device_arch()
-        self.model_path = write_model(served.heads, served.layers) if served.dummy else _model_folder(served.model)
+        self.model_path = write_model(served.heads, served.layers) if served.dummy else model_folder(served.model)
         self._pin = pinned(served.release)
         self.running: Running | None = None
         self._packages: dict[str, PrivatePackage] = {}
@@ -81,11 +81,8 @@ class SglangEngine:
 
     @property
     def rank(self) -> Geometry:
-        """The attention of one rank; UsageError where the model has none that these kernels serve."""
-        try:
-            return read_geometry(self.model_path, self.served.tp)
-        except ValueError as e:
-            raise UsageError(f"{self.model_path} is of no model that these kernels serve: {e}") from e
+        """The attention of one rank, as `rank_of`."""
+        return rank_of(self.model_path, self.served.tp)
 
     @property
     def _flashmla_takes_it(self) -> bool:
@@ -136,7 +133,7 @@ class SglangEngine:
         command = self._command("single" if self.single else "decode", ports, (package.folder,), caches, variables)
         cache = Path(command.env["TRITON_CACHE_DIR"])
         ahead = self._put_ahead(kernel, cache)
-        heads = self.served.heads // self.served.tp
+        heads = self.rank.local_heads
         self.running = Running(kernel, package, self.arch, heads, path, evidence, cache, time.time(), ahead)
         return command
 
@@ -217,7 +214,16 @@ def device_arch() -> int:
     return arch_of(query(("compute_cap",))[0]["compute_cap"])
 
 
-def _model_folder(text: str) -> Path:
+def rank_of(model: Path, tp: int) -> Geometry:
+    """The attention of one of so many ranks of a model; UsageError where it has none that these kernels serve."""
+    try:
+        return read_geometry(model, tp)
+    except ValueError as e:
+        raise UsageError(f"{model} is of no model that these kernels serve: {e}") from e
+
+
+def model_folder(text: str) -> Path:
+    """The folder of a model of one's own; NotReadyError where it holds none."""
     folder = Path(text).expanduser()
     if not (folder / "config.json").is_file():
         raise NotReadyError(f"{folder}/config.json is missing; --model names a model's folder, or dummy-dsv4")

@@ -12,6 +12,7 @@ from app.errors import UsageError
 from app.settings import BACKENDS, RELEASES
 
 DUMMY = "dummy-dsv4"
+HEADS = 64
 # What manifests of older campaigns do not name.
 LATER = ("layers",)
 # A layer of each kind at least.
@@ -38,7 +39,7 @@ class Served:
 
     release: str = "0.5.17"
     model: str = DUMMY
-    heads: int = 64
+    heads: int = HEADS
     layers: int = LAYERS
     topology: str = "pd"
     balancer: str = "rust"
@@ -122,6 +123,14 @@ def read_served(texts: Mapping[str, str]) -> Served:
         if key not in known:
             raise UsageError.unknown("server setting", key, list(known))
     return Served(**{key: _typed(key, text, str(known[key])) for key, text in texts.items()})
+
+
+def require_heeded(served: Served) -> None:
+    """Refuses a number of heads or layers beside a model that has its own; older campaigns may hold one."""
+    of_dummy = {"heads": (served.heads, HEADS), "layers": (served.layers, LAYERS)}
+    unheeded = [f"{name}={value}" for name, (value, usual) in of_dummy.items() if value != usual]
+    if unheeded and not served.dummy:
+        raise UsageError(f"{', '.join(unheeded)}: of {DUMMY} alone, and {served.model} has its own; leave it out")
 
 
 def split_settings(text: str) -> dict[str, str]:

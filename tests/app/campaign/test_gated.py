@@ -20,7 +20,7 @@ from app.gate.report import Finding, GateReport
 from app.kernel.placed import PlacedKernel
 from app.kernel.variants import load_variants
 from app.records import read_json, write_json
-from kernels.geometry import Geometry
+from kernels.geometry import DEEPSEEK_V4_FLASH, Geometry
 from loadtest.plan import Plan
 
 PLAN = Plan(3, {"v1": "pinned", "v2": "pinned"}, (1,), 4)
@@ -106,6 +106,11 @@ def test_the_card_and_heads_are_those_of_the_servers_or_of_the_images(monkeypatc
     monkeypatch.setenv("DECODE_TP", "2")
     assert decode_rank(Setup("docker", "sglang")) == (90, 32)
     assert decode_rank(setup_of("local", "sglang", "", "", "heads=16,arch=120")) == (120, 16)
+
+
+def test_a_model_of_ones_own_is_asked_for_its_heads(tmp_path: Path) -> None:
+    write_json(tmp_path / "config.json", {**DEEPSEEK_V4_FLASH, "num_attention_heads": 128})
+    assert decode_rank(setup_of("local", "sglang", "", str(tmp_path), "arch=120,tp=4")) == (120, 32)
 
 
 @pytest.mark.usefixtures("folder")

@@ -86,7 +86,7 @@ def test_a_time_scale_on_a_real_engine_is_refused(home: Path) -> None:
 
 
 def test_a_model_that_is_not_there_is_refused(home: Path) -> None:
-    setup = setup_of("local", "sglang", "", "/nowhere", SERVER)
+    setup = setup_of("local", "sglang", "", "/nowhere", "topology=single,arch=120")
     with pytest.raises(NotReadyError, match=r"/nowhere/config\.json is missing"):
         make_ready(setup, plan(), load_variants(), home / "run", print)
 

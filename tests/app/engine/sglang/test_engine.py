@@ -22,6 +22,7 @@ from app.kernel.placing import place_kernels
 from app.kernel.upstream import fetch_base, pinned
 from app.kernel.variants import load_variants
 from app.stack.local import LocalStack
+from kernels.geometry import DEEPSEEK_V4_FLASH
 from tests.app.engine.sglang.standin import entry, make_standin, tell
 
 # The stand-in has no Triton that could compile ahead.
@@ -154,6 +155,16 @@ def test_the_path_is_forced_on_a_gpu_that_is_no_sm_120(
     command = engine.decode(Ports(1, 2, 3, 4, 5), kernels["pinned"], "a")
     assert json.loads(command.env["DECODE_AB_ORDERS"])["path"] == path
     assert ("path forced on sm_90: timings are this GPU's" in engine.manifest()["path"]) == (arch == 90)
+
+
+def test_a_rank_has_its_share_of_the_heads_that_a_model_of_ones_own_has(
+    tmp_path: Path, installed: Installation, kernels: dict[str, PlacedKernel]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**DEEPSEEK_V4_FLASH, "num_attention_heads": 128}))
+    engine = SglangEngine(replace(SERVED, model=str(tmp_path), heads=64, tp=4), installed, tmp_path / "engine")
+    engine.decode(Ports(1, 2, 3, 4, 5), kernels["pinned"], "a")
+    assert engine.running is not None
+    assert engine.running.rank_heads == 32
 
 
 def test_the_cards_own_default_is_neither_forced_nor_selected(

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from app.campaign.runtimes import Setup, setup_of
 from app.engine.sglang.model import model_config, model_digest, vocabulary, write_model
 from app.engine.sglang.served import Served
 from app.errors import UsageError
+from app.stack.warm import warm
 from kernels.geometry import DEEPSEEK_V4_FLASH, read_geometry
 from loadtest.client.prompts import PromptList
 from loadtest.plan import Lengths
@@ -54,3 +56,20 @@ def test_a_deeper_model_has_more_of_both_compressed_kinds() -> None:
 def test_a_model_that_lacks_a_kind_of_layer_is_refused(layers: int) -> None:
     with pytest.raises(UsageError, match=f"layers={layers}: dummy-dsv4 has an even number of layers, 4 or more"):
         Served(layers=layers)
+
+
+@pytest.mark.parametrize("server", ["layers=10", "heads=16", "heads=16,layers=10"])
+def test_heads_and_layers_beside_a_model_that_has_its_own_are_refused_by_name(server: str) -> None:
+    said = rf"{server.replace(',', ', ')}: of dummy-dsv4 alone, and /models/x has its own; leave it out"
+    with pytest.raises(UsageError, match=said):
+        setup_of("local", "sglang", "", "/models/x", server)
+    with pytest.raises(UsageError, match=said):
+        warm(f"{server},model=/models/x", Path("out"), Path("warm"))
+
+
+def test_heads_and_layers_at_their_defaults_stand_beside_any_model() -> None:
+    assert setup_of("local", "sglang", "", "/models/x", "heads=64,layers=6").served().model == "/models/x"
+
+
+def test_a_campaign_that_was_begun_with_heads_beside_such_a_model_is_still_read() -> None:
+    assert Setup(engine="sglang", server={"model": "/models/x", "heads": "16"}).served().heads == 16
