@@ -58,7 +58,7 @@ def post(url: str, body: Mapping[str, Any], timeout_s: float) -> Answer:
 def session() -> requests.Session:
     """A session that takes no proxy from the environment: every service is on this host or a private network.
 
-    What begins an answer unlike HTTP ends it at once, by a ValueError.
+    What begins an answer unlike HTTP ends it at once, by `NoHttpError`.
     """
     made = requests.Session()
     made.trust_env = False
@@ -66,8 +66,12 @@ def session() -> requests.Session:
     return made
 
 
-class _NoHttpError(ValueError):
-    """An answer begins with bytes that begin none of HTTP."""
+class NoHttpError(requests.RequestException):
+    """Something answers that speaks no HTTP; the message is a line for a user."""
+
+
+class _RubbishError(ValueError):
+    """An answer begins with bytes that begin none of HTTP; a kind that urllib3 takes for none of its own."""
 
 
 class _Response(HTTPResponse):
@@ -75,22 +79,40 @@ class _Response(HTTPResponse):
         """The library's own, which waits for the end of a line that rubbish need not have."""
         # Whoever has said nothing yet is waited for here, for the whole time.
         if not b"HTTP/".startswith(first := self.fp.peek(5)[:5]):
-            raise _NoHttpError(f"it begins with {first!r}")
+            raise _RubbishError(f"it begins with {first!r}")
         super().begin()
 
 
 class _Connection(HTTPConnection):
     response_class = _Response
 
+    def __str__(self) -> str:
+        return _address(self.host, self.port)
+
 
 class _Pool(HTTPConnectionPool):
     ConnectionCls = _Connection
+
+    def __str__(self) -> str:
+        return _address(self.host, self.port)
 
 
 class _Adapter(HTTPAdapter):
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         super().init_poolmanager(*args, **options)
         self.poolmanager.pool_classes_by_scheme = {"http": _Pool}
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **options: Any) -> requests.Response:
+        """The library's own, whose callers look for its own kind of fault."""
+        try:
+            return super().send(request, *args, **options)
+        except _RubbishError as e:
+            said = f"{request.url} answered what is no HTTP ({e}); see what listens there, or stands before it"
+            raise NoHttpError(said, request=request) from e
+
+
+def _address(host: str, port: int | None) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _ask(method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float) -> Answer:
@@ -100,8 +122,8 @@ def _ask(method: str, url: str, body: Mapping[str, Any] | None, timeout_s: float
         options["timeout"] = min(timeout_s, _CONNECT_S), timeout_s
         with session() as made, made.request(method, url, json=body, **options) as response:
             return Answer(url, response.status_code, without_key(_whole(response, deadline), os.environ))
-    except _NoHttpError as e:
-        raise NotReadyError(f"{url} answered what is no HTTP ({e}); see what listens there, or stands before it") from e
+    except NoHttpError as e:
+        raise NotReadyError(str(e)) from e
     # ValueError: an address that cannot be, and an encoding that the body does not keep to.
     except (requests.RequestException, ValueError) as e:
         raise NotReadyError(f"no answer from {url} within {timeout_s:.0f} s ({e})") from e

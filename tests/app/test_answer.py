@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
+import requests
 
 from app import answer
 from app.errors import NotReadyError
@@ -62,6 +64,18 @@ def test_rubbish_is_refused_at_once_though_its_line_never_ends(rubbish: str) -> 
     with pytest.raises(NotReadyError, match="answered what is no HTTP"):
         answer.post(f"{rubbish}/v1/completions", {}, 15.0)
     assert time.monotonic() - began < 5
+
+
+def test_rubbish_is_a_fault_of_the_request_to_whoever_asks_by_a_session(rubbish: str) -> None:
+    with answer.session() as asking, pytest.raises(requests.RequestException, match="answered what is no HTTP"):
+        asking.get(rubbish, timeout=15.0)
+
+
+@pytest.mark.parametrize(("host", "named"), [("127.0.0.1", "127.0.0.1"), ("[::1]", r"\[::1\]")])
+def test_who_is_not_there_is_told_by_address_and_not_by_what_the_lab_asks_with(host: str, named: str) -> None:
+    with pytest.raises(NotReadyError, match=rf"\({named}:9: ") as refused:
+        answer.get(f"http://{host}:9/health", 5.0)
+    assert not re.search(r"_Pool|_Connection|host=", str(refused.value))
 
 
 def test_who_begins_late_and_word_by_word_is_waited_for(hesitant: str) -> None:

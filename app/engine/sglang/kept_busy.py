@@ -10,7 +10,7 @@ from typing import Any
 
 import requests
 
-from app.answer import session
+from app.answer import NoHttpError, session
 from app.engine import Endpoints
 from app.errors import NotReadyError
 from loadtest.client.key import authorization
@@ -48,6 +48,8 @@ def _begun(endpoints: Endpoints, prompt: str, tokens: int) -> tuple[requests.Res
             raise NotReadyError(f"{url} answered HTTP {answer.status_code}: {answer.text[:200]}")
         chunks = answer.iter_content(1)
         next(chunks)
+    except NoHttpError as e:
+        raise NotReadyError(str(e)) from e
     except (requests.RequestException, StopIteration) as e:
         raise NotReadyError(f"{url} did not begin an answer within {BEGIN_S:.0f} s ({e!r})") from e
     return answer, chunks

@@ -15,6 +15,7 @@ import pytest
 from app.engine import Endpoints
 from app.engine.sglang.kept_busy import kept_busy
 from app.errors import NotReadyError
+from tests.app.test_answer import said_by
 
 
 @dataclass
@@ -72,4 +73,15 @@ def test_every_answer_stays_open_until_the_block_ends(service: Service) -> None:
 def test_refused_answer_is_a_fault(service: Service) -> None:
     service.status = 503
     with pytest.raises(NotReadyError, match="HTTP 503"), kept_busy(service.endpoints, ["a", "b"], 8):
+        pass
+
+
+@pytest.fixture
+def rubbish() -> Iterator[str]:
+    yield from said_by([b"\x15\x03\x01 no HTTP"])
+
+
+def test_an_answer_that_is_no_http_is_a_fault_in_a_line(rubbish: str) -> None:
+    said = r"/v1/completions answered what is no HTTP \(it begins with b'\\x15\\x03\\x01 n'\); see what listens there"
+    with pytest.raises(NotReadyError, match=said), kept_busy(Endpoints(rubbish, rubbish, rubbish, "any"), ["a"], 8):
         pass
