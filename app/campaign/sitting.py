@@ -28,7 +28,6 @@ PAIRS = (("fast", "pinned"), ("v1", "pinned"), ("v2", "pinned"), ("fast", "upstr
 # Before the next pair begins; then every pair is filled up in the same order.
 FIRST_BLOCKS = 3
 FIRST = "000"
-INTERRUPTED = 130
 Pause = Callable[[], bool]
 Ended = Callable[[], None]
 
@@ -104,18 +103,19 @@ class Sitting:
         name = broken = self._name_of(pair)
         self._last = self._clock()
 
-        def ended(broken: str = "") -> None:
+        def block_ended() -> None:
             self._look_at_the_clock(pair)
-            self._keep(broken)
+            self._keep()
 
         try:
-            self._measure(self._order, pair, lambda: self._is_over(pair, target), ended)
+            self._measure(self._order, pair, lambda: self._is_over(pair, target), block_ended)
             broken = ""
         except LabError as fault:
             self.faults[name] = str(fault)
             print(f"{name}: {fault}", flush=True)
         finally:
-            ended(broken)
+            self._look_at_the_clock(pair)
+            self._keep(broken)
 
     def _is_over(self, pair: tuple[str, str], target: int) -> bool:
         return self._count(pair) >= target or not self._time_for(pair)
@@ -131,7 +131,7 @@ class Sitting:
             self._finished.add(block)
 
     def _keep(self, broken: str = "") -> None:
-        """Archives the rows of new blocks, and of all that a broken campaign has, then what going on needs."""
+        """Archives the rows of new blocks, and all that the broken campaign has, then what going on needs."""
         for folder in self._folders():
             keep_rows(folder, self._order.out, folder.name == broken)
         told = {"faults": self.faults, "blocks": sorted(map(str, self._finished))}
@@ -164,7 +164,7 @@ def measure_pair(order: Order, pair: tuple[str, str], pause: Pause, ended: Ended
 
 
 def main(given: list[str] | None = None) -> int:
-    """Runs a sitting from the command line; 1 when a pair had a fault."""
+    """Runs a sitting from the command line; 1 when a pair had a fault. KeyboardInterrupt, when told, goes on."""
     parser = argparse.ArgumentParser(prog="python -m app.campaign.sitting", description=__doc__)
     parser.add_argument("--prefix", required=True, help="of the campaigns' names, such as h200-h64")
     parser.add_argument("--seconds", type=float, required=True, help="after which no block begins")
@@ -192,7 +192,7 @@ def main(given: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print(f"lab: interrupted; what was measured is in {order.out}", file=sys.stderr)
-        return INTERRUPTED
+        raise
     return 1 if sitting.faults else 0
 
 
@@ -207,4 +207,11 @@ def pair_of(text: str) -> tuple[str, str]:
 if __name__ == "__main__":
     # Ended from outside, as where a machine's time is over, it still archives what was measured.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        # A shell makes the code of it that `./lab` ends with too; left to Python, it would come with a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+        # The first process of a container, which no signal ends so.
+        raise

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +16,7 @@ import pytest
 
 from app.campaign.archives import restore
 from app.campaign.sitting import Ended, Order, Pause, Sitting, pair_of
+from app.environment import ROOT
 from app.errors import ProofError, UnwrittenError, UsageError
 
 ORDER = Order(prefix="card", seconds=10_000, out=Path("out"), server="topology=single", blocks=4, window_s=1)
@@ -153,10 +159,12 @@ def test_a_later_sitting_archives_what_a_killed_one_had_not_and_nothing_twice(la
     assert archived(tmp_path) == ["card-fast-pinned-001"]
 
 
-def test_an_archive_that_cannot_be_written_ends_the_sitting_in_a_line(lab: Lab, tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("no folder")
-    with pytest.raises(UnwrittenError, match=r"card|state|sitting"):
+@pytest.mark.parametrize("taken", ["card-fast-pinned-000.tar.gz", "state.tar.gz", "sitting.json"])
+def test_an_archive_that_cannot_be_written_ends_the_sitting_in_a_line(lab: Lab, tmp_path: Path, taken: str) -> None:
+    (tmp_path / "out" / taken).mkdir(parents=True)
+    with pytest.raises(UnwrittenError, match=rf"/out/{re.escape(taken)} could not be written: .*; see that its folder"):
         sit(lab, tmp_path).run()
+    assert lab.order_of_blocks in ([], ["fast"])
 
 
 def test_a_state_is_restored_elsewhere_and_never_over_what_is_there(lab: Lab, tmp_path: Path) -> None:
@@ -190,3 +198,34 @@ def test_a_pair_is_named_by_variant_and_control() -> None:
     assert pair_of("fast-upstream") == ("fast", "upstream")
     with pytest.raises(UsageError, match="VARIANT-CONTROL"):
         pair_of("fast")
+
+
+# A sitting by its own command line, in whose first block it is ended from outside; nothing else of it is replaced.
+BY_ITSELF = """
+import runpy, sys, time
+from pathlib import Path
+from app.campaign import compare
+
+def begin(plan, setup, name, *_):
+    start = Path("runs") / name / "blocks" / "000" / "start-00-v1"
+    start.mkdir(parents=True)
+    (start / "rows.parquet").write_text("rows")
+    print("measuring", flush=True)
+    time.sleep(60)
+
+compare.begin = begin
+sys.argv = ["sitting", "--prefix", "card", "--seconds", "9999", "--out", "out", "--pairs", "fast-pinned"]
+runpy.run_module("app.campaign.sitting", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_sitting_that_is_ended_from_outside_archives_what_it_has_and_ends_as_interrupted(tmp_path: Path) -> None:
+    command, pipe = [sys.executable, "-c", BY_ITSELF], subprocess.PIPE
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True) as sitting:
+        assert sitting.stdout is not None
+        assert sitting.stdout.readline() == "measuring\n"
+        sitting.send_signal(signal.SIGTERM)
+        said = sitting.communicate(timeout=60)[1]
+    assert (sitting.returncode, said) == (-signal.SIGINT, "lab: interrupted; what was measured is in out\n")
+    assert archived(tmp_path) == ["card-fast-pinned-000.unfinished"]
