@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from app.errors import InvalidCampaignError
+from app.errors import InvalidCampaignError, RecordsError
 from loadtest.cells import Cell
 from loadtest.importing.foreign import ForeignRequest, ForeignRun, read_runs, seconds_in_flight
 from loadtest.importing.table import TABLE, read_table
@@ -42,6 +42,7 @@ class _Entry:
     block: int
     start: int
     variant: str
+    where: str
     run: ForeignRun
 
 
@@ -55,8 +56,13 @@ def import_campaign(
     say what is missing for a verdict.
     """
     rows = read_table(folder, controls)
-    entries = [_Entry(row.block, row.start, row.variant, run) for row in rows for run in read_runs(row.path)]
+    entries = [
+        _Entry(row.block, row.start, row.variant, f"line {row.line} ({row.file})", run)
+        for row in rows
+        for run in read_runs(row.path)
+    ]
     design = _check_blocks(entries, controls)
+    _check_levels(entries)
     lengths = _check_work(entries)
     levels = tuple(sorted({e.run.concurrency for e in entries}))
     blocks = max(e.block for e in entries) + 1
@@ -107,6 +113,17 @@ def foreign_cell(run: ForeignRun, block: int, start: int, variant: str) -> Cell:
         short_outputs=sum(r.tokens < promised for r in run.requests),
         reasons=(*run.faults, *_window_faults(run, begin, end, e2e)),
     )
+
+
+def _check_levels(entries: list[_Entry]) -> None:
+    """Refuses a second run of one start at one concurrency, as of a file that the driver appended to."""
+    seen: dict[tuple[int, int, int], _Entry] = {}
+    for entry in entries:
+        if (first := seen.setdefault((entry.block, entry.start, entry.run.concurrency), entry)) is not entry:
+            raise RecordsError(
+                f"{TABLE}: start {entry.start} of block {entry.block} has C={entry.run.concurrency} twice, by "
+                f"{first.where} and {entry.where}; leave one of the two runs in the files"
+            )
 
 
 def _check_blocks(entries: list[_Entry], controls: Mapping[str, str]) -> Design:

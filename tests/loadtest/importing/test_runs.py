@@ -127,6 +127,16 @@ def test_an_imported_verdict_says_what_is_not_known(tmp_path: Path) -> None:
     assert "nothing proves which kernel ran" in found.facts.notes[0]
 
 
+def test_a_file_that_was_appended_to_is_refused_by_line_and_level(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, "sglang.jsonl", write_sglang)
+    table = list(csv.DictReader((folder / "import.csv").read_text().splitlines()))
+    path = folder / table[2]["file"]
+    path.write_text(path.read_text() + json.dumps(sglang_record(closed_loop(2, 0.02), 2)) + "\n")
+    named = rf"block {table[2]['block']} has C=2 twice, by line \d+ .* and line \d+ .*leave one of the two"
+    with pytest.raises(RecordsError, match=named):
+        import_campaign(folder, {"v1": "pinned"})
+
+
 def test_a_simulated_server_is_noticed_in_sglang_results(tmp_path: Path) -> None:
     info = {"decode": [{"decode_ab": {"simulated": True}}]}
     (tmp_path / "x.jsonl").write_text(json.dumps(sglang_record(closed_loop(2, 0.01), 2, server_info=info)))
