@@ -1,4 +1,4 @@
-"""Compiling kernels for a target with no GPU, each in a process of its own: python -m kernels.compiler <asked >answers.
+"""Compiling kernels for a target with no GPU, each in a process of its own: python -m kernels.compiler ANSWERS <asked.
 
 Imports the standard library, this package and Triton only, so that it runs under any Triton version's interpreter. That
 is loaded once and each kernel's process forked from there; a compiler that crashes takes no other kernel with it.
@@ -16,16 +16,18 @@ import shutil
 import signal
 import sys
 import tempfile
-import traceback
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kernels.processes import begin, end_session, end_when_told, next_ended
 from kernels.sass import InstructionMix, code_sha256
 
 # Triton's autotuner drops a configuration that raises one of these, and says nothing.
 DROPPED_SILENTLY = ("OutOfResources", "CompileTimeAssertionFailure", "PTXASError")
-TIMEOUT_S = 300
+# Of a kernel's compilation, and of reading its machine code.
+TIMEOUT_S, LISTING_S = 300.0, 60.0
 CUBIN, LISTING, ANSWER, SAID = "kernel.cubin", "listing", "answer.json", "said"
 _USED = re.compile(r"Used (\d+) registers")
 _FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -103,10 +105,16 @@ def _gist(lines: list[str]) -> str:
     return " ".join(useful[:1] + useful[-1:] if len(useful) > 1 else useful)[:400]
 
 
-def crash(code: int, said: str) -> dict[str, Any]:
-    """The answer of a compiler that ended without one."""
-    last = " ".join(said.strip().splitlines()[-1:])
-    return {"error": f"the compiler ended with {code}: {last}", "error_kind": "Crash"}
+def crash(what: str, code: int, said: str, limit_s: float) -> dict[str, Any]:
+    """The answer where a process ended without one; its limit is told by SIGALRM."""
+    if code == -signal.SIGALRM:
+        return failure(f"{what} did not end within {limit_s:g} s")
+    return failure(f"{what} ended with {code}: {' '.join(said.strip().splitlines()[-1:])}")
+
+
+def failure(why: object) -> dict[str, Any]:
+    """An answer that may be the machine's fault."""
+    return {"error": str(why), "error_kind": "Crash"}
 
 
 # Yields each process that it begins, is sent its exit code, and returns the answer.
@@ -121,62 +129,60 @@ def _side_by_side(
         (number, _steps(request, folder / str(number)), None) for number, request in enumerate(requests)
     ]
     running = dict[int, tuple[int, _Steps]]()
-    try:
-        while waiting or running:
-            if not waiting or len(running) == at_once:
-                child, status = os.wait()
-                # Behind the kernels that come next: a short step fills the time in which the last compiles alone.
-                waiting.insert(at_once, (*running.pop(child), os.waitstatus_to_exitcode(status)))
-            number, steps, code = waiting.pop(0)
-            try:
-                running[steps.send(code)] = number, steps
-            except StopIteration as end:
-                yield number, end.value
-    finally:
-        # Nobody is left to be answered.
-        for child in running:
-            os.kill(child, signal.SIGKILL)
+    while waiting or running:
+        if not waiting or len(running) == at_once:
+            child, code = next_ended()
+            # Behind the kernels that come next: a short step fills the time in which the last compiles alone.
+            waiting.insert(at_once, (*running.pop(child), code))
+        number, steps, sent = waiting.pop(0)
+        try:
+            running[steps.send(sent)] = number, steps
+        except StopIteration as end:
+            yield number, end.value
 
 
 def _steps(request: Mapping[str, Any], folder: Path) -> _Steps:
-    folder.mkdir()
-    if code := (yield _begin(request, folder)):
-        return crash(code, (folder / SAID).read_text(errors="replace"))
+    try:
+        folder.mkdir()
+        return (yield from _compiled(request, folder))
+    # No room, no process or no program for it, which may be there for the next.
+    except (OSError, RuntimeError) as error:
+        return failure(f"the compiler cannot work: {error}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _compiled(request: Mapping[str, Any], folder: Path) -> _Steps:
+    said = folder / SAID
+    if code := (yield begin(partial(_compile_into, folder, request), said, TIMEOUT_S)):
+        return crash("the compiler", code, said.read_text(errors="replace"), TIMEOUT_S)
     answer = dict(json.loads((folder / ANSWER).read_text()))
     if "error" not in answer:
-        if code := (yield _begin_listing(folder)):
-            return crash(code, "the machine code cannot be listed")
+        if code := (yield begin(partial(_list_into, folder, _disassembler()), said, LISTING_S)):
+            return crash("listing the machine code", code, said.read_text(errors="replace"), LISTING_S)
         mix = InstructionMix.of((folder / LISTING).read_text())
         answer |= {name: getattr(mix, name) for name in InstructionMix.__slots__}
-    shutil.rmtree(folder)
     return answer
 
 
-def _begin(request: Mapping[str, Any], folder: Path) -> int:
-    """Forks a process that leaves its answer in a folder of its own."""
-    if child := os.fork():
-        return child
-    try:
-        signal.alarm(TIMEOUT_S)
-        said = os.open(folder / SAID, os.O_WRONLY | os.O_CREAT)
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(said, stream.fileno())
-        # A cached compile has no ptxas log, so Triton's own cache is never reused.
-        os.environ["TRITON_CACHE_DIR"] = str(folder)
-        (folder / ANSWER).write_text(json.dumps(compile_request(request, folder)))
-        os._exit(0)
-    finally:
-        traceback.print_exc()
-        os._exit(1)
+def _compile_into(folder: Path, request: Mapping[str, Any]) -> None:
+    # A cached compile has no ptxas log, so Triton's own cache is never reused.
+    os.environ["TRITON_CACHE_DIR"] = str(folder)
+    # Triton forgets its temporary files where it is killed.
+    tempfile.tempdir = str(folder)
+    (folder / ANSWER).write_text(json.dumps(compile_request(request, folder)))
 
 
-def _begin_listing(folder: Path) -> int:
+def _disassembler() -> str:
     from triton import knobs
 
+    return str(knobs.nvidia.nvdisasm.path)
+
+
+def _list_into(folder: Path, disassembler: str) -> None:
+    os.dup2(os.open(folder / LISTING, os.O_WRONLY | os.O_CREAT, 0o600), 1)
     # Code only and no analysis of its data flow: a quarter less time than cuobjdump, which calls the same program.
-    command = [knobs.nvidia.nvdisasm.path, "--print-code", "--no-dataflow", str(folder / CUBIN)]
-    into = (os.POSIX_SPAWN_OPEN, 1, folder / LISTING, os.O_WRONLY | os.O_CREAT, 0o600)
-    return os.posix_spawn(command[0], command, os.environ, file_actions=[into])
+    os.execv(disassembler, [disassembler, "--print-code", "--no-dataflow", str(folder / CUBIN)])
 
 
 def _load_triton() -> None:
@@ -189,12 +195,22 @@ def _load_triton() -> None:
 
 
 def main() -> None:
-    """Answer [how many at once, requests] on standard input with a line [number, answer] for each, as they come."""
+    """Answer [how many at once, requests] on standard input with a line [number, answer] for each, as they come.
+
+    The lines go to the descriptor that the command line names, so that whatever else is printed is no answer.
+    """
+    descriptor = int(sys.argv[1])
+    os.set_inheritable(descriptor, False)
+    end_when_told(descriptor)
     at_once, requests = json.load(sys.stdin)
     _load_triton()
-    with tempfile.TemporaryDirectory() as name:
-        for answered in _side_by_side(requests, at_once, Path(name)):
-            print(json.dumps(answered), flush=True)
+    with os.fdopen(descriptor, "w") as answers, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        try:
+            for answered in _side_by_side(requests, at_once, Path(name)):
+                print(json.dumps(answered), file=answers, flush=True)
+        finally:
+            # Nobody is left to be answered.
+            end_session(os.getpid())
 
 
 if __name__ == "__main__":

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import os
-import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from kernels.compiler import DROPPED_SILENTLY, crash
+from kernels.compiler import DROPPED_SILENTLY
 from kernels.extract import extract_kernel
 from kernels.geometry import Geometry
+from kernels.inquiry import compile_requests
 from kernels.limits import LIMITS, Limits
 from kernels.signature import Config, Signature
 from kernels.toolchain import Toolchain, ToolchainError, cache_folder, installed_toolchain, unusable
 
-ROOT = Path(__file__).parents[1]
-PROCESSES = 2
+FOLDER = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +152,8 @@ def prepare(
 def compile_prepared(prepared: Sequence[Compilation], toolchain: Toolchain | None = None) -> list[Resources]:
     """Compile them two at a time, each in its own process and each different one once; results in the given order.
 
-    Results are kept on disk by content: source of the kernel, launch, target, Triton version, and this code;
-    ToolchainError where they cannot be.
+    Threads that call at once compile one after the other. Results are kept on disk by content: source of the kernel,
+    launch, target, Triton version, and this code; ToolchainError where they cannot be.
     """
     chain = toolchain or installed_toolchain()
     keys = [_key(one.request, chain) for one in prepared]
@@ -187,32 +186,15 @@ def _answers(requests: Mapping[str, Mapping[str, Any]], chain: Toolchain) -> dic
     kept = {key: cache_folder() / "gate" / f"{key}.json" for key in requests}
     answers = {key: dict(json.loads(path.read_text())) for key, path in kept.items() if path.is_file()}
     missing = [key for key in requests if key not in answers]
-    for number, answer in _compile([requests[key] for key in missing], chain) if missing else ():
-        answers[missing[number]] = answer
-        # A crash may be the machine's fault; every other answer follows from the key.
-        if answer.get("error_kind") != "Crash":
-            _keep(kept[missing[number]], answer)
+    if not missing:
+        return answers
+    with contextlib.closing(compile_requests([requests[key] for key in missing], chain)) as compiled:
+        for number, answer in compiled:
+            answers[missing[number]] = answer
+            # A crash may be the machine's fault; every other answer follows from the key.
+            if answer.get("error_kind") != "Crash":
+                _keep(kept[missing[number]], answer)
     return answers
-
-
-def _compile(requests: Sequence[Mapping[str, Any]], chain: Toolchain) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each request's number with its answer, as they come."""
-    # Settings of the caller's own Triton would make the answer depend on more than the request.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("TRITON_", "PTXAS_", "PYTHON"))}
-    left = set(range(len(requests)))
-    with tempfile.TemporaryFile("w+") as asked, tempfile.TemporaryFile("w+") as said:
-        json.dump([PROCESSES, requests], asked)
-        asked.seek(0)
-        with subprocess.Popen(
-            [str(chain.python), "-m", "kernels.compiler"],
-            stdin=asked, stdout=subprocess.PIPE, stderr=said, text=True, cwd=ROOT, env=environment,
-        ) as compiler:  # fmt: skip
-            for number, answer in map(json.loads, compiler.stdout or ()):
-                left.discard(number)
-                yield number, answer
-        said.seek(0)
-        words = said.read()
-    yield from ((number, crash(compiler.returncode, words)) for number in sorted(left))
 
 
 def _keep(path: Path, answer: Mapping[str, Any]) -> None:
@@ -226,5 +208,5 @@ def _keep(path: Path, answer: Mapping[str, Any]) -> None:
 
 
 def _compiler_sha256() -> str:
-    parts = [(ROOT / "kernels" / name).read_bytes() for name in ("compiler.py", "sass.py")]
+    parts = [(FOLDER / name).read_bytes() for name in ("compiler.py", "sass.py")]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()

@@ -107,8 +107,9 @@ def answer(request):
     }}
 
 _, requests = json.load(sys.stdin)
-for number, request in enumerate(requests):
-    print(json.dumps([number, answer(request)]))
+with open(int(sys.argv[-1]), "w") as answers:
+    for number, request in enumerate(requests):
+        print(json.dumps([number, answer(request)]), file=answers)
 """
 
 
