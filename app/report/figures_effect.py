@@ -108,7 +108,7 @@ def _bracket(panel: Panel, predicted: Range, y: float) -> None:
     else:
         way = 9 if predicted[0] >= panel.x.high else -9
         d = f"M{low - way:.1f} {y:.1f}H{low:.1f}m{-way * 0.5:.1f} -4L{low:.1f} {y:.1f}l{-way * 0.5:.1f} 4"
-    title = tag("title", f"predicted {interval(*predicted, 0)} %")
+    title = tag("title", f"predicted {predicted_range(*predicted)} %")
     panel.add(tag("g", title, tag("path", d=d), class_="predicted"))
 
 

@@ -11,7 +11,7 @@ from app.report.evidence import Grid
 from app.report.judged import Judged
 from app.report.predictions import predictions
 from app.report.transfer import read_transfers, transfer_grid
-from app.report.wording import interval, number, p_value, signed
+from app.report.wording import interval, number, p_value, predicted_range, signed
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {c: f"\\{c}" for c in "\\`*[]|"})
 
@@ -89,7 +89,7 @@ def level_table(view: CampaignView, judged: Judged) -> str:
                 interval(*level.simultaneous) if level.simultaneous else "-",
                 level.outcome,
                 p_value(level.p_holm),
-                f"{interval(*guess.predicted, 0)}: {guess.outcome}" if guess else "",
+                f"{predicted_range(*guess.predicted)}: {guess.outcome}" if guess else "",
             )
         )
     return table((*columns, "outcome", "Holm p", "predicted %"), rows, ("C", *columns[1:], "Holm p"))

@@ -31,8 +31,8 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
 
 
 def predicted_range(low: float, high: float) -> str:
-    """A predicted range as it was written: '+15 to +25', '-0.5 to +0.5'."""
-    return interval(low, high, 0 if low == int(low) and high == int(high) else 1)
+    """A predicted range as it was written, to two decimals: '+15 to +25', '-0.5 to +0.5'; a computed one to one."""
+    return interval(low, high, next((n for n in (0, 1, 2) if (low, high) == (round(low, n), round(high, n))), 1))
 
 
 def known(*values: float | None) -> bool:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.ledger.campaigns import campaign_entry
 from app.report.campaign_view import CampaignView
 from app.report.conclusions import hypothesis_outcome
+from app.report.html import render_html
 from app.report.judged import judged_variants
+from app.report.markdown import render_markdown
 from app.report.predictions import Prediction, predictions
 
 
@@ -56,3 +60,10 @@ def test_control_has_no_prediction_to_check(view: CampaignView) -> None:
 )
 def test_hypothesis_holds_only_where_all_of_it_holds(outcomes: tuple[str, ...], whole: str) -> None:
     assert hypothesis_outcome(Prediction(1, (0, 1), (0, 1), o) for o in outcomes) == whole
+
+
+def test_a_prediction_of_half_a_percent_is_the_same_figures_in_every_report(view: CampaignView) -> None:
+    narrow = replace(view, manifest={**view.manifest, "variants": {"v1": {"prediction": {"1": [-0.5, 0.5]}}}})
+    for page in (render_markdown(narrow), render_html(narrow), campaign_entry(narrow)):
+        assert "-0.5 to +0.5" in page
+        assert "0 to 0" not in page.replace("0.0 to", "").replace(" to 0.0", "")

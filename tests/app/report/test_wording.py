@@ -46,7 +46,14 @@ def test_counted_noun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "text"), [(15.0, 25.0, "+15 to +25"), (-0.5, 0.5, "-0.5 to +0.5"), (-5.0, 0.0, "-5 to 0")]
+    ("low", "high", "text"),
+    [
+        (15.0, 25.0, "+15 to +25"),
+        (-0.5, 0.5, "-0.5 to +0.5"),
+        (-5.0, 0.0, "-5 to 0"),
+        (-0.25, 0.25, "-0.25 to +0.25"),
+        (-2.1736, 0.4142, "-2.2 to +0.4"),
+    ],
 )
 def test_a_prediction_is_shown_as_it_was_written(low: float, high: float, text: str) -> None:
     assert predicted_range(low, high) == text
