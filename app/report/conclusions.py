@@ -120,9 +120,9 @@ def _would_decide(level: Level) -> str:
 
 
 def shape(judged: Judged) -> str:
-    """How the effect depends on concurrency; empty when that was not estimated."""
+    """How the effect depends on concurrency; empty when that was not estimated, or before there is a verdict."""
     slope = judged.per_doubling
-    if slope is None:
+    if slope is None or judged.waiting:
         return ""
     words = {
         "rises": "rises with concurrency",

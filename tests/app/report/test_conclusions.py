@@ -6,8 +6,11 @@ from dataclasses import replace
 import pytest
 
 from app.engine.sim.engine import CALIBRATION
+from app.ledger.campaigns import campaign_entry
 from app.report import conclusions
 from app.report.campaign_view import CampaignView
+from app.report.html import render_html
+from app.report.markdown import render_markdown
 
 
 def with_void(view: CampaignView, *reasons: str) -> CampaignView:
@@ -109,3 +112,13 @@ def test_the_basis_says_that_windows_held_decode_alone(view: CampaignView) -> No
 def test_log_probabilities_that_lie_apart_are_a_warning(view: CampaignView) -> None:
     told = "log probabilities of v1's answers are up to 0.3 nats from those of pinned"
     assert told in conclusions.warnings(replace(view, verdict={**view.verdict, "headline": [told, "something else"]}))
+
+
+def test_no_trend_over_concurrency_is_claimed_before_there_is_a_verdict(view: CampaignView) -> None:
+    assert "- The effect " in render_markdown(view)
+    assert "- The effect " in campaign_entry(view)
+    waiting = replace(view, judged=tuple(replace(j, waiting=True) for j in view.judged))
+    for page in (render_markdown(waiting), render_html(waiting), campaign_entry(waiting)):
+        assert "The effect rises" not in page
+        assert "with concurrency" not in page
+        assert "trend over concurrency" not in page
