@@ -13,6 +13,7 @@ from app.report.campaign_view import CampaignView
 from app.report.judged import Judged, Level
 from app.report.predictions import SO_FAR, Prediction
 from app.report.wording import counted, interval, listed, number, predicted_range, signed
+from loadtest.judge.calibration import Table, read_table
 
 # "start-01-v2 C=96: decode queues": where, then what.
 _PLACED = re.compile(r"([^:]*C=\d+|start-\d+-[^:]*): (.*)", re.DOTALL)
@@ -155,16 +156,22 @@ def doubts(judged: Judged) -> tuple[str, ...]:
 def error_rates(view: CampaignView) -> tuple[str, ...]:
     """What the lab's own calibration says of verdicts of this kind, per variant."""
     calibration = view.verdict.get("calibration", {})
-    return tuple(_cited(name, row, calibration["file"]) for name, row in calibration.get("rows", {}).items())
+    table = read_table()
+    # Of another table than the one at hand, all that is known is what the verdict itself cites.
+    known = table if table.sha256 == calibration.get("sha256") else None
+    return tuple(_cited(name, row, calibration["file"], known) for name, row in calibration.get("rows", {}).items())
 
 
-def _cited(name: str, row: Mapping[str, Any] | None, file: str) -> str:
+def _cited(name: str, row: Mapping[str, Any] | None, file: str, table: Table | None) -> str:
     if row is None:
         return f"{name}: this design and number of blocks is not in {file}; its error rates are not known."
+    held = table and 100 * table.held_under_difference(row["design"], row["blocks"])
+    apart = f" and in at least {held:.1f} % of those with one" if held else ""
     return (
-        f"{name}: {100 * row['false_verdicts']:.1f} % false verdicts in {row['campaigns']:,} campaigns without a "
-        f"difference; simultaneous intervals held in at least {100 * row['simultaneous_low']:.1f} % "
-        f"({file}, {row['design']}, {row['blocks']} blocks)."
+        f"{name}: at most {100 * row['false_verdicts']:.1f} % false verdicts in campaigns without a difference; "
+        f"simultaneous intervals held in at least {100 * row['simultaneous_low']:.1f} % of these{apart} "
+        f"(the worst rows of one-mode noise, {row['campaigns']:,} campaigns each; {file}, {row['design']}, "
+        f"{row['blocks']} blocks)."
     )
 
 

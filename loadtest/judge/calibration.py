@@ -15,9 +15,9 @@ NAME = "loadtest/results/verdict_calibration.csv"
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """The table's worst error rates for one design and number of blocks, over all one-mode noise.
+    """The table's worst error rates for one design and number of blocks, over all one-mode noise without a difference.
 
-    false_verdicts: largest family-wise share of campaigns without a difference in which one was claimed.
+    false_verdicts: largest family-wise share of campaigns in which one was claimed.
     coverage_low and coverage_high: extremes of the pointwise intervals' coverage; simultaneous_low: the least of the
     simultaneous intervals' coverage.
     """
@@ -40,8 +40,7 @@ class Table:
 
     def cite(self, design: str, blocks: int) -> Cited | None:
         """What is known of this design and number of blocks; None where it was not calibrated."""
-        rows = [r for r in self.rows if r["design"] == design and int(r["blocks"]) == blocks and r["unimodal"] == "yes"]
-        same = [r for r in rows if r["truth"] == "none"]
+        same = [r for r in self._one_mode(design, blocks) if r["truth"] == "none"]
         if not same:
             return None
         return Cited(
@@ -53,6 +52,15 @@ class Table:
             max(float(r["coverage"]) for r in same),
             min(float(r["simultaneous_coverage"]) for r in same),
         )
+
+    def held_under_difference(self, design: str, blocks: int) -> float:
+        """The least share of campaigns with a difference whose simultaneous intervals held it, at calibrated sizes."""
+        rows = self._one_mode(design, blocks)
+        return min(float(r["simultaneous_coverage"]) for r in rows if r["truth"] != "none")
+
+    def _one_mode(self, design: str, blocks: int) -> list[dict[str, str]]:
+        wanted = (design, str(blocks), "yes")
+        return [r for r in self.rows if (r["design"], r["blocks"], r["unimodal"]) == wanted]
 
 
 def read_table(path: Path = TABLE) -> Table:

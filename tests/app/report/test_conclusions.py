@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -11,6 +11,7 @@ from app.report import conclusions
 from app.report.campaign_view import CampaignView
 from app.report.html import render_html
 from app.report.markdown import render_markdown
+from loadtest.judge.calibration import NAME, read_table
 
 
 def with_void(view: CampaignView, *reasons: str) -> CampaignView:
@@ -122,3 +123,24 @@ def test_no_trend_over_concurrency_is_claimed_before_there_is_a_verdict(view: Ca
         assert "The effect rises" not in page
         assert "with concurrency" not in page
         assert "trend over concurrency" not in page
+
+
+def single_of_four(view: CampaignView, sha256: str) -> CampaignView:
+    row = read_table().cite("single", 4)
+    assert row is not None
+    calibration = {"file": NAME, "sha256": sha256, "rows": {"v1": asdict(row)}}
+    return replace(view, verdict={**view.verdict, "calibration": calibration})
+
+
+def test_error_rates_are_said_of_the_rows_that_they_are_the_worst_of(view: CampaignView) -> None:
+    rows = [r for r in read_table().rows if (r["design"], r["blocks"], r["unimodal"]) == ("single", "4", "yes")]
+    least = min(rows, key=lambda r: float(r["simultaneous_coverage"]))
+    assert (least["truth"], least["simultaneous_coverage"]) == ("reference v1", "0.9462")
+    (told,) = conclusions.error_rates(single_of_four(view, read_table().sha256))
+    assert "at most 4.8 % false verdicts in campaigns without a difference" in told
+    assert "held in at least 95.0 % of these and in at least 94.6 % of those with one (" in told
+
+
+def test_a_verdict_of_another_calibration_is_told_what_it_cites_alone(view: CampaignView) -> None:
+    (told,) = conclusions.error_rates(single_of_four(view, "0" * 64))
+    assert "held in at least 95.0 % of these (" in told
