@@ -182,7 +182,7 @@ def report(
 
 @lab_task
 def ledger(_: Context, id: str = "latest", kernels: str = "", json: bool = False) -> None:
-    """Enters a campaign (or a kernel benchmark, --kernels) in EXPERIMENTS.md, in place of an earlier entry of it."""
+    """Enters a campaign (or a kernel benchmark, --kernels) in EXPERIMENTS.md, of runs/ if simulated, and says where."""
     if kernels:
         environment.ensure("gate")
         kernel_ledger.show_entry(kernels, json)

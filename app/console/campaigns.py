@@ -11,7 +11,7 @@ from typing import Any
 from app import arguments
 from app.campaign import compare
 from app.campaign.imported import measured_pairs
-from app.campaign.runs import RUNS, RunFolder, new_run, open_run
+from app.campaign.runs import RunFolder, new_run, open_run
 from app.campaign.runtimes import Setup, setup_of
 from app.console import demo
 from app.errors import UsageError
@@ -164,15 +164,14 @@ def show_campaign(name: str, slope: str, amdahl: str, from_rows: bool, as_json: 
 
 
 def enter_ledger(name: str, as_json: bool) -> None:
-    """Writes a campaign's ledger entry and prints it."""
-    folder = open_run(name)
-    entry = ledger.record_campaign(folder.path)
+    """Writes a campaign's ledger entry, prints it and says in which file it stands."""
+    view = campaign_view.read_campaign(open_run(name).path)
+    place, entry = ledger.ledger_of(view), ledger.record_campaign(view.folder)
     if as_json:
-        view = campaign_view.read_campaign(folder.path)
-        record = {"schema": SCHEMA, "campaign": view.name, "simulated": view.simulated, "ledger": str(ledger.LEDGER)}
+        record = {"schema": SCHEMA, "campaign": view.name, "simulated": view.simulated, "ledger": str(place)}
         print(json.dumps(record | {"entry": entry, "variants": export.ledger_records(view)}, indent=1))
         return
-    print(entry)
+    print(entry, f"ledger: {place}", sep="\n\n")
 
 
 def calibrate(campaigns: int) -> None:
@@ -190,9 +189,7 @@ def show_campaign_folder(folder: RunFolder, slope: tuple[int, ...] | None = None
 
 
 def _enter(folder: RunFolder) -> None:
-    # Trying the lab is no experiment of the repository's: what was simulated stays with the runs until it is asked for.
-    simulated = compare.setup_in(folder).engine == "sim"
-    ledger.record_campaign(folder.path, RUNS / ledger.LEDGER if simulated else ledger.LEDGER)
+    ledger.record_campaign(folder.path)
 
 
 def _progress(plan: Plan, quiet: bool) -> Progress:

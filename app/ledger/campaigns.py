@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from app.campaign.runs import RUNS
 from app.errors import RecordsError
 from app.records import write_text
 from app.report import conclusions
@@ -29,13 +30,22 @@ output tokens per second against the control, in percent, with intervals that ho
 """
 
 
-def record_campaign(folder: Path, ledger: Path = LEDGER) -> str:
-    """Writes a judged campaign's entry, in place of an earlier one, and returns it; RecordsError without a verdict."""
+def ledger_of(view: CampaignView) -> Path:
+    """The ledger that a campaign is entered in: of what was simulated that beside the runs, else the repository's."""
+    # Trying the lab is no experiment of the repository's.
+    return RUNS / LEDGER if view.simulated else LEDGER
+
+
+def record_campaign(folder: Path, ledger: Path | None = None) -> str:
+    """Writes a judged campaign's entry, in place of an earlier one, and returns it; RecordsError without a verdict.
+
+    ledger: by default that of `ledger_of`.
+    """
     view = read_campaign(folder)
     if not view.judged:
         why = next((m for m in view.missing if "verdict" in m), "verdict.json holds no variant")
         raise RecordsError(f"campaign {view.name} cannot be entered: {why}; judge it first")
-    return put_entry(ledger, f"campaign {view.name}", campaign_entry(view))
+    return put_entry(ledger or ledger_of(view), f"campaign {view.name}", campaign_entry(view))
 
 
 def record_promotion(

@@ -51,9 +51,10 @@ def record_kernels(results: Path, ledger: Path = LEDGER, gate: Gate = check_name
 
 
 def show_entry(results: str, as_json: bool) -> None:
-    """Enters a benchmark and prints the entry."""
+    """Enters a benchmark, prints the entry and says in which file it stands."""
     entry = record_kernels(Path(results))
-    print(json.dumps({"schema": SCHEMA, "ledger": str(LEDGER), "entry": entry}, indent=1) if as_json else entry)
+    as_words = f"{entry}\n\nledger: {LEDGER}"
+    print(json.dumps({"schema": SCHEMA, "ledger": str(LEDGER), "entry": entry}, indent=1) if as_json else as_words)
 
 
 def _read(results: Path) -> dict[str, dict[int, Times]]:

@@ -10,6 +10,7 @@ import pytest
 
 from app.errors import RecordsError
 from app.gate.report import Finding
+from app.ledger import kernels
 from app.ledger.kernels import record_kernels
 
 CONDITIONS = {"device": "a card", "driver": "1", "torch": "2", "triton": "3", "date": "2026-11-29T20:25", "method": "m"}
@@ -58,3 +59,11 @@ def test_a_file_that_is_no_benchmark_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(RecordsError, match="no benchmark of kernels"):
         record_kernels(tmp_path / "x.csv", tmp_path / "EXPERIMENTS.md", gate)
+
+
+def test_the_ledger_that_holds_a_benchmark_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(kernels, "record_kernels", lambda _: "the entry")
+    kernels.show_entry(str(tmp_path / "x.csv"), False)
+    assert capsys.readouterr().out == "the entry\n\nledger: EXPERIMENTS.md\n"
