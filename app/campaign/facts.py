@@ -70,15 +70,26 @@ def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def alarms(proofs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Pairs whose answers differ far more than the control's own do: no fault, but a reason to look."""
+    """Pairs whose answers differ far more than the control's own do: no fault, but a reason to look.
+
+    Of several starts that were looked at, the one that differs the most is told.
+    """
+    apart = dict[tuple[str, str], list[Mapping[str, Any]]]()
     for proof in proofs:
         for pair in proof.get("evidence", {}).get("after_load", {}).get("logprobs", {}).get("against", ()):
             if pair["alarm"]:
-                yield (
-                    f"log probabilities of {pair['variant']}'s answers are up to {pair['max_nats']:g} nats from "
-                    f"those of {pair['control']}, whose own are {pair['control_max_nats']:g} apart; look at "
-                    "attention's outputs"
-                )
+                apart.setdefault((pair["variant"], pair["control"]), []).append(pair)
+    for (variant, control), pairs in apart.items():
+        most = max(pairs, key=lambda pair: float(pair["max_nats"]))
+        yield (
+            f"log probabilities of {variant}'s answers are up to {most['max_nats']:g} nats from those of {control}, "
+            f"whose own are {most['control_max_nats']:g} apart{most_of(len(pairs))}; look at attention's outputs"
+        )
+
+
+def most_of(starts: int) -> str:
+    """Says of how many starts a figure is the most; nothing where there is one."""
+    return f" (the most of {starts} starts)" if starts > 1 else ""
 
 
 def balanced(manifest: Mapping[str, Any]) -> tuple[str, ...]:

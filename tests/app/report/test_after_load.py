@@ -92,3 +92,9 @@ def test_evidence_of_another_form_shows_nothing(folder: Path, tmp_path: Path, ev
 def test_an_alarm_becomes_a_warning_of_the_verdict() -> None:
     (line,) = alarms([{"evidence": {"after_load": SHOWN}}, {"variant": "a simulated one"}])
     assert "up to 0.4 nats from those of pinned, whose own are 0.01 apart" in line
+
+
+def test_alarms_of_several_starts_are_one_warning_with_the_most_of_them() -> None:
+    pairs = [ANSWERS | {"max_nats": nats, "control_max_nats": own} for nats, own in ((0.2, 0.02), (0.4, 0.01))]
+    (line,) = alarms({"evidence": {"after_load": {"logprobs": {"against": [pair]}}}} for pair in pairs)
+    assert "up to 0.4 nats from those of pinned, whose own are 0.01 apart (the most of 2 starts); look" in line
