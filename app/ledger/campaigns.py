@@ -101,7 +101,7 @@ def _variant(view: CampaignView, judged: Judged) -> str:
         f"- Hypothesis: {escaped(str(record.get('hypothesis') or 'not recorded'))}",
         f"- Prediction: {conclusions.foretold(foreseen) or conclusions.unforetold(record)}",
     ]
-    closing = [f"- Conclusion: {escaped(judged.reason)}. Prediction: {conclusions.hypothesis_outcome(foreseen)}."]
+    closing = [f"- Conclusion: {escaped(judged.reason)}. Prediction: {conclusions.outcomes_counted(foreseen)}."]
     closing += [
         f"- {escaped(s)}" for s in (*conclusions.doubts(judged), conclusions.shape(judged), *judged.stamps) if s
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,9 +23,10 @@ _BUSY = ("client late", "client saturated", "late reads", "requests in flight on
 # Of the verdict's headline, what every form of a report repeats above its figures.
 _ALARMS = (" changed between blocks: ", "log probabilities of ")
 _APART = re.compile(
-    r"log probabilities of (?P<variant>\S+)'s answers are up to (?P<nats>[\d.e-]+) nats from those of (?P<control>\S+), "
-    r"whose own are [\d.e-]+ apart"
+    r"log probabilities of (?P<variant>\S+)'s answers are up to (?P<nats>[\d.e+-]+) nats from those of "
+    r"(?P<control>\S+), whose own are \S+ apart"
 )
+_AGAINST = {"refuted", SO_FAR["refuted"]}
 _NUMBERS = re.compile(r"\d+(\.\d+)?")
 DECISIONS = {
     "accept": "accepted",
@@ -215,16 +217,26 @@ def prediction_sentence(prediction: Prediction) -> str:
 
 
 def hypothesis_outcome(predictions: Iterable[Prediction]) -> str:
-    """One word for a whole prediction: refuted when any part is, held when all parts are, else open.
+    """One word for a whole prediction: refuted when any part is, held or not judged when all parts are, else open.
 
     Where there is no verdict yet: against it so far, or for it so far, in place of the first two.
     """
     outcomes = {p.outcome for p in predictions}
     if not outcomes:
         return "no prediction"
-    if against := outcomes & {"refuted", SO_FAR["refuted"]}:
+    if against := outcomes & _AGAINST:
         return against.pop()
-    return outcomes.pop() if outcomes in ({"held"}, {SO_FAR["held"]}) else "open"
+    return outcomes.pop() if len(outcomes) == 1 else "open"
+
+
+def outcomes_counted(predictions: Iterable[Prediction]) -> str:
+    """What became of a prediction: 'held' where all of it did, '1 held, 1 open', 'refuted (1 refuted, 1 held)'."""
+    predictions = list(predictions)
+    whole, counts = hypothesis_outcome(predictions), Counter(p.outcome for p in predictions)
+    if len(counts) < 2:
+        return whole
+    each = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    return f"{whole} ({each})" if whole in _AGAINST else each
 
 
 def own_calibration(view: CampaignView) -> str:
