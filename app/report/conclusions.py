@@ -118,13 +118,16 @@ def _condensed(reasons: Iterable[str]) -> str:
         placed = _PLACED.match(reason)
         where, what = placed.groups() if placed else ("", reason)
         kinds.setdefault(_NUMBERS.sub("#", what), []).append((what, where))
-    return "; ".join(map(_said_once, kinds.values()))
+    by_places = dict[tuple[str, ...], list[str]]()
+    for found in kinds.values():
+        by_places.setdefault(tuple(where for _, where in found), []).append(found[0][0])
+    return "; ".join(_said_once(whats, places) for places, whats in by_places.items())
 
 
-def _said_once(found: list[tuple[str, str]]) -> str:
-    what, where = found[0]
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"{what} ({where}{more})" if where else what
+def _said_once(whats: list[str], places: tuple[str, ...]) -> str:
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    each = "" if len(whats) == 1 else "both at " if len(whats) == 2 else "all at "
+    return "; ".join(whats) + (f" ({each}{places[0]}{more})" if places[0] else "")
 
 
 def found(judged: Judged) -> str:

@@ -27,6 +27,14 @@ def with_void(view: CampaignView, *reasons: str) -> CampaignView:
             ["v1 start 0 C=8: lag 31.5 ms (limit 20)", "v1 start 3 C=96: lag 8 ms (limit 20)"],
             "block 2: lag 31.5 ms (limit 20) (v1 start 0 C=8 and 1 more)",
         ),
+        (
+            [f"{at}: {what}" for at in ("v1 start 0 C=8", "v1 start 3 C=96") for what in ("lag 31 ms", "reads glued")],
+            "block 2: lag 31 ms; reads glued (both at v1 start 0 C=8 and 1 more)",
+        ),
+        (
+            ["v1 start 0 C=8: lag 31 ms", "v1 start 0 C=8: reads glued", "v1 start 3 C=96: reads glued"],
+            "block 2: lag 31 ms (v1 start 0 C=8); reads glued (v1 start 0 C=8 and 1 more)",
+        ),
         (["start-01-v2 C=1: not read (Fault: sent)"], "block 2: not read (Fault: sent) (start-01-v2 C=1)"),
         (["the router ended: exit code 1"], "block 2: the router ended: exit code 1"),
     ],
