@@ -32,7 +32,7 @@ def _usable_blocks(view: CampaignView, variant: str) -> int:
 def answer_grid(curves: Sequence[ThroughputCurve]) -> Grid:
     """The answer per variant, with its interval."""
     asked = f"C={curves[0].answer.start} to {curves[0].answer.end}" if curves else ""
-    numeric = (f"{asked}, %", "tok/s per added stream")
+    numeric = (f"{asked}, %", "tok/s per added stream, least squares")
     rows = tuple((c.variant, c.answer.trend, _change(c.answer), _per_stream(c), _knee(c)) for c in curves)
     return Grid("Does throughput keep rising?", ("variant", asked, *numeric, "knee"), rows, frozenset(numeric))
 
@@ -81,6 +81,6 @@ def _answer(curve: ThroughputCurve) -> str:
     bend = f"knee at C={curve.knee}" if curve.knee else f"no knee up to C={max(curve.tokens_per_s)}"
     rate = number(abs(curve.per_stream[0]), 2)
     return (
-        f"{curve.variant} {words} from C={a.start} to {a.end}: {_change(a)} %, {rate} tok/s "
+        f"{curve.variant} {words} from C={a.start} to {a.end}: {_change(a)} %, by least squares {rate} tok/s "
         f"{'less' if curve.per_stream[0] < 0 else 'more'} per added stream; {bend}"
     )

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from app.errors import UsageError
@@ -22,6 +23,15 @@ def test_every_variant_gets_an_answer_with_interval(view: CampaignView) -> None:
     assert len(lines) == 3
     assert lines[0].startswith("pinned rises from C=1 to 4: +")
     assert lines[0].endswith("more per added stream; no knee up to C=4")
+
+
+def test_the_slope_over_the_levels_is_said_to_be_of_least_squares_wherever_it_stands(view: CampaignView) -> None:
+    curves = throughput_curves(view)
+    (first, *_) = curves
+    rates = [first.tokens_per_s[c] for c in (1, 2, 4)]
+    assert first.per_stream[0] == pytest.approx(np.polyfit((1, 2, 4), rates, 1)[0], rel=1e-3)
+    assert all(", by least squares " in line for line in answers(curves))
+    assert "tok/s per added stream, least squares" in answer_grid(curves).columns
 
 
 def test_knee_is_where_the_curve_stops_rising(tmp_path: Path) -> None:
