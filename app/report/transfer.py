@@ -19,15 +19,15 @@ from loadtest.measure.server import TRANSFER_METRICS, TRANSFER_RANKS
 
 ROLES = ("prefill", "decode")
 FAILED = "num_transfer_failed_reqs_total"
-MB_PER_GB = 1024
+MIB_PER_GIB = 1024
 MS_PER_S = 1000
 CAPTION = "KV moved from prefill to decode inside the windows, before any is cut; of two figures prefill's is the first"
-COLUMNS = ("variant", "C", "ranks", "transfers", "MB", "latency, ms", "GB/s", "bootstrap, ms", "alloc, ms", "failed")
+COLUMNS = ("variant", "C", "ranks", "transfers", "MiB", "latency, ms", "GiB/s", "bootstrap, ms", "alloc, ms", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """By how much a role's metrics grew through a window, in engine ms and MB of 2**20 bytes; empty where not read.
+    """By how much a role's metrics grew through a window, in engine ms and MiB (SGLang's MB); empty where not read.
 
     ranks: how many had told of a transfer by the window's end, whose counts are summed; 0 where that is not known.
     """
@@ -95,13 +95,13 @@ def _figures(found: Sequence[Grown]) -> tuple[str, ...]:
     def mean(role: str, name: str) -> str:
         return number(_ratio(total[role, f"kv_transfer_{name}_sum"], total[role, f"kv_transfer_{name}_count"]))
 
-    gb = total["prefill", "kv_transfer_total_mb_sum"] / MB_PER_GB
+    gib = total["prefill", "kv_transfer_total_mb_sum"] / MIB_PER_GIB
     return (
         " / ".join(_ranks(one.ranks for one in found if one.role == role) for role in ROLES),
         number(total["prefill", "kv_transfer_latency_ms_count"] or None, 0),
         mean("prefill", "total_mb"),
         mean("prefill", "latency_ms"),
-        number(_ratio(gb, total["prefill", "kv_transfer_latency_ms_sum"] / MS_PER_S)),
+        number(_ratio(gib, total["prefill", "kv_transfer_latency_ms_sum"] / MS_PER_S)),
         *(" / ".join(mean(role, wait) for role in ROLES) for wait in ("bootstrap_ms", "alloc_ms")),
         " / ".join(number(total.get((role, FAILED)), 0) for role in ROLES),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -87,6 +88,8 @@ def test_the_report_shows_transfers_beside_the_readings(
     assert page.index("Readings of servers and cards") < page.index("KV moved from prefill to decode")
     assert '<td class="n">25.00</td>' in page
     assert "KV moved from prefill to decode" in markdown
+    assert "| transfers | MiB | latency, ms | GiB/s |" in markdown
+    assert not re.search(r"\b[MG]B\b(?! and GB|;)", page)
     assert " | 25.00 | " in markdown
 
 
@@ -137,7 +140,7 @@ def test_what_is_summed_over_ranks_says_over_how_many_and_keeps_the_means_of_one
     view = read_campaign(changed(ranked))
     (row,) = (r for r in transfer_grid(read_transfers(view)).rows if r[:2] == ("v1", "4"))
     told, starts = dict(zip(COLUMNS, row, strict=True)), sum(record.start.variant == "v1" for record in view.starts)
-    assert (told["ranks"], told["transfers"], told["MB"]) == ("2 / 1", str(2 * 10 * starts), "512.0")
+    assert (told["ranks"], told["transfers"], told["MiB"]) == ("2 / 1", str(2 * 10 * starts), "512.0")
 
 
 def test_a_rank_that_tells_of_its_first_transfer_late_shows() -> None:
