@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """One kind of launch in a trace; config names what it is of the variant, fault why it is none of it."""
+    """One kind of launch in a trace; config names what it is of the variant, fault why it is none of it.
+
+    config names all that launch so: two uses of a kernel may need the same threads, registers and shared memory.
+    """
 
     group: LaunchGroup
     config: str = ""
@@ -100,10 +103,17 @@ class ProfileReport:
 
 
 def match_launches(
-    groups: Sequence[LaunchGroup], predicted: Sequence[Resources], signature: Signature, heads: int
+    groups: Sequence[LaunchGroup],
+    predicted: Sequence[Resources],
+    signature: Signature,
+    heads: int,
+    spare: Sequence[Resources] = (),
 ) -> tuple[Match, ...]:
-    """Each kind of launch with the configuration it is of. heads: query heads that the kernel is launched for."""
-    return tuple(_match(group, predicted, signature, heads) for group in groups)
+    """Each kind of launch with the configurations it may be of.
+
+    heads: query heads that the kernel is launched for. spare: asked where none of predicted fits.
+    """
+    return tuple(_match(group, predicted, signature, heads, spare) for group in groups)
 
 
 def profile_variant(
@@ -152,23 +162,35 @@ def run_profile(
     return 0
 
 
-def _match(group: LaunchGroup, predicted: Sequence[Resources], signature: Signature, heads: int) -> Match:
+def _match(
+    group: LaunchGroup, predicted: Sequence[Resources], signature: Signature, heads: int, spare: Sequence[Resources]
+) -> Match:
     launch = group.launch
     if fault := _grid_fault(launch.grid, signature, heads):
         return Match(group, fault=fault)
     threads = launch.block[0] * launch.block[1] * launch.block[2]
-    for r in predicted:
-        if r.error is None and (32 * r.num_warps, r.shared_bytes, r.registers) == (
-            threads,
-            launch.shared_bytes,
-            launch.registers,
-        ):
-            return Match(group, config=f"{r.config} {r.use}".strip())
-    known = ", ".join(
-        f"{r.config} {32 * r.num_warps}/{r.registers}/{r.shared_bytes}" for r in predicted if r.error is None
-    )
-    found = f"{threads}/{launch.registers}/{launch.shared_bytes}"
+    shape = (threads, launch.registers, launch.shared_bytes)
+    if alike := _alike(shape, predicted) or _alike(shape, spare):
+        return Match(group, config=_named(alike))
+    known = ", ".join(f"{r.config} {'/'.join(map(str, _shape(r)))}" for r in (*predicted, *spare) if r.error is None)
+    found = "/".join(map(str, shape))
     return Match(group, fault=f"threads/registers/shared bytes {found} are of no config, which have {known}")
+
+
+def _alike(shape: tuple[int, int, int], compiled: Sequence[Resources]) -> list[Resources]:
+    return [r for r in compiled if r.error is None and _shape(r) == shape]
+
+
+def _shape(r: Resources) -> tuple[int, int, int]:
+    return 32 * r.num_warps, r.registers, r.shared_bytes
+
+
+def _named(alike: Sequence[Resources]) -> str:
+    """'(16,4,2) two caches', and where launches cannot be told apart '(16,4,2) two caches or one cache'."""
+    uses = dict[str, list[str]]()
+    for r in alike:
+        uses.setdefault(str(r.config), []).append(r.use)
+    return " or ".join(f"{config} {' or '.join(dict.fromkeys(of))}".strip() for config, of in uses.items())
 
 
 def _grid_fault(grid: tuple[int, int, int], signature: Signature, heads: int) -> str:

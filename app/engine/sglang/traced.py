@@ -68,8 +68,9 @@ def read_trace(path: Path, origin: Origin, expected: Expected, requests: int) ->
     kernel = expected.report.kernel
     signature = load_signature(kernel)
     traced = _read(path, origin, (kernel, *signature.companions), ProofError)
-    known = (*expected.report.resources, *_as_compiled(expected))
-    matches = match_launches(traced.groups[kernel], known, signature, expected.heads)
+    known = (*expected.report.resources, *_as_compiled(expected, predicted_too=False))
+    spare = _as_compiled(expected, predicted_too=True)
+    matches = match_launches(traced.groups[kernel], known, signature, expected.heads, spare)
     if faults := [m.fault for m in matches if m.fault]:
         raise ProofError(f"{origin.variant}: its launches are not what the gate predicts: {'; '.join(faults)}")
     registers = {r.registers for r in expected.report.resources if r.error is None}
@@ -130,19 +131,23 @@ def _check_own(path: Path, setting: Setting, device: Device | None, origin: Orig
         raise ProofError(f"{path.name} is no trace of this start: {'; '.join(faults)}")
 
 
-def _as_compiled(expected: Expected) -> list[Resources]:
+def _as_compiled(expected: Expected, predicted_too: bool) -> list[Resources]:
     """The gate's configurations with the registers that Triton's cache shows here.
 
-    Registers follow from how SGLang specialises a launch as well, which the gate cannot know.
+    Registers follow from how SGLang specialises a launch as well, which the gate cannot know. predicted_too: those
+    whose predicted registers the cache shows too, so that others' launches are theirs only where nothing else fits.
     """
     return [
-        replace(r, registers=e.registers)
+        replace(r, registers=registers)
         for r in expected.report.resources
-        for e in expected.entries
-        if r.error is None
-        and e.registers not in (None, r.registers)
-        and (e.num_warps, e.num_stages, e.shared) == (r.num_warps, r.config.num_stages, r.shared_bytes)
+        if r.error is None and predicted_too == (r.registers in (found := _cached_registers(r, expected.entries)))
+        for registers in sorted(found - {r.registers})
     ]
+
+
+def _cached_registers(r: Resources, entries: Sequence[CacheEntry]) -> set[int]:
+    shape = (r.num_warps, r.config.num_stages, r.shared_bytes)
+    return {e.registers for e in entries if e.registers is not None and (e.num_warps, e.num_stages, e.shared) == shape}
 
 
 def _facts(matches: Sequence[Match], traced: _Traced, requests: int) -> dict[str, Any]:

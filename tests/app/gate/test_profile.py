@@ -43,6 +43,23 @@ def test_launch_of_this_build_is_named_by_its_config(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"use": "one cache"}, "(32,8,2) two caches or one cache"),
+        ({"use": "one cache", "registers": 250}, "(32,8,2) two caches"),
+        ({"use": "two caches", "config": SMALL.config}, "(32,8,2) two caches or (16,4,2) two caches"),
+    ],
+)
+def test_a_launch_that_several_compiled_kernels_make_alike_is_named_by_all_of_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, other: dict[str, Any], named: str
+) -> None:
+    first = replace(LARGE, use="two caches")
+    gate = replace(GATE, resources=(first, replace(first, **other)))
+    monkeypatch.setattr(profile, "check_named", lambda *_, **__: gate)
+    assert [match.config for match in _profile(tmp_path, launch()).matches] == [named]
+
+
+@pytest.mark.parametrize(
     ("event", "named"),
     [
         (launch(grid=(8, 32, 1)), "launched for 32 heads, not for 16"),

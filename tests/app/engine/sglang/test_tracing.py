@@ -142,6 +142,30 @@ def test_registers_as_compiled_here_are_no_fault_and_are_told(tmp_path: Path) ->
     assert not read_trace(path, origin(), expected(entries=(ENTRY,)), 8)["registers_as_predicted"]
 
 
+@pytest.mark.parametrize(
+    ("predicted", "cached", "launched", "config"),
+    [
+        ((255, 240), (255, 240), 240, "(32,8,2) one cache"),
+        ((255, 240), (255, 240), 255, "(32,8,2) two caches"),
+        ((255, 200), (255,), 255, "(32,8,2) two caches or one cache"),
+        ((255, 240), (255, 240, 230), 230, "(32,8,2) two caches or one cache"),
+    ],
+    ids=["as predicted", "as predicted, too", "compiled alike here", "compiled otherwise here"],
+)
+def test_a_launch_is_of_every_use_that_may_have_been_compiled_so_here(
+    tmp_path: Path, predicted: tuple[int, int], cached: tuple[int, ...], launched: int, config: str
+) -> None:
+    uses = zip(("two caches", "one cache"), predicted, strict=True)
+    built = tuple(replace(BUILT, use=use, registers=registers) for use, registers in uses)
+    known = expected(
+        report=replace(expected().report, resources=built),
+        entries=tuple(replace(ENTRY, registers=registers) for registers in cached),
+    )
+    path = write_trace(tmp_path / "t.json.gz", host(), launch(registers=launched))
+    (seen,) = read_trace(path, origin(), known, 8)["launches"]
+    assert seen["config"] == config
+
+
 def test_a_profiler_that_saw_no_gpu_tells_nothing(tmp_path: Path) -> None:
     with pytest.raises(NotReadyError, match="no GPU kernel; CUPTI is missing"):
         read_trace(write_trace(tmp_path / "t.json.gz", host()), origin(), expected(), 8)
