@@ -167,9 +167,14 @@ def _findings(name: str, report: Mapping[str, Any]) -> Iterator[tuple[str, str, 
 def resources_grid(view: CampaignView) -> Grid:
     """What each configuration was compiled to: nothing here was launched."""
     rows = tuple(
-        (name, str(config.get("config", "")), *(_plain(config.get(k)) for k, _ in COMPILED))
+        (name, _named(config), *(_plain(config.get(k)) for k, _ in COMPILED))
         for name, report in sorted(view.gate.items())
         for config in report.get("configs", ())
     )
     words = tuple(word for _, word in COMPILED)
     return Grid("Compiled, never launched", ("variant", "config", *words), rows, frozenset(words))
+
+
+def _named(config: Mapping[str, Any]) -> str:
+    """'(16,4,1) two caches': a configuration is compiled once for each use of the kernel."""
+    return f"{config.get('config') or ''} {config.get('use') or ''}".strip()
