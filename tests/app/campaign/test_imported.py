@@ -77,6 +77,12 @@ def test_an_import_without_its_cells_says_which_file_is_gone(judged: Path) -> No
     assert (code, "cells.csv could not be read" in line) == (6, True)
 
 
+def test_a_page_of_an_import_speaks_of_no_rows_and_no_engine_that_it_has_not(judged: Path) -> None:
+    page = (judged / "report.html").read_text()
+    assert "Judge it again from the same cells: invoke report --id one" in page
+    assert "engine second" not in page
+
+
 def test_an_import_has_nothing_to_resume(judged: Path) -> None:
     code, line = ended(tasks.compare, resume="one")
     assert (code, "nothing to resume" in line) == (2, True)
