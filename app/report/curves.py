@@ -60,9 +60,13 @@ def _knee(curve: ThroughputCurve) -> str:
     return f"C={curve.knee}" if curve.knee else f"none up to {max(curve.tokens_per_s)}"
 
 
-def answers(curves: Iterable[ThroughputCurve]) -> tuple[str, ...]:
-    """One sentence a variant: 'v1 rises from C=48 to 96 by 39.9 % (39.2 to 40.6); knee at C=80'."""
-    return tuple(_answer(c) for c in curves)
+def answers(view: CampaignView, curves: Iterable[ThroughputCurve]) -> tuple[str, ...]:
+    """One sentence a variant: 'v1 rises from C=48 to 96: +39.9 (+39.2 to +40.6) %, ...; knee at C=80'.
+
+    While blocks of the plan are missing it says so far, since nothing is claimed before there is a verdict.
+    """
+    so_far = "so far, not a verdict: " if view.verdict.get("interim") else ""
+    return tuple(f"{so_far}{_answer(c)}" for c in curves)
 
 
 def unanswered(view: CampaignView, curves: Iterable[ThroughputCurve]) -> str:

@@ -62,7 +62,7 @@ def _context(view: CampaignView, question: Sequence[int] | None) -> dict[str, An
         **_load_figures(view, streams, curves),
         **_beside_figures(view),
         **_kernel_alone(view),
-        "answers": answers(curves),
+        "answers": answers(view, curves),
         "unanswered": unanswered(view, curves) if question else "",
         "grids": {
             "origin": provenance.origin_grid(view),

@@ -41,7 +41,7 @@ def print_campaign(view: CampaignView, console: Console | None = None, question:
         show(_level_table(view, concurrency), "", console=console)
     console.print(_verdict_table(view), "")
     curves = throughput_curves(view, question)
-    for line in filter(None, (*answers(curves), unanswered(view, curves) if question else "")):
+    for line in filter(None, (*answers(view, curves), unanswered(view, curves) if question else "")):
         console.print(Text(line))
     for part in view.missing:
         console.print(Text(f"missing: {part}", style="yellow"))

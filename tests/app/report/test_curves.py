@@ -19,7 +19,7 @@ def bent(cell: Cell) -> Cell:
 
 
 def test_every_variant_gets_an_answer_with_interval(view: CampaignView) -> None:
-    lines = answers(throughput_curves(view))
+    lines = answers(view, throughput_curves(view))
     assert len(lines) == 3
     assert lines[0].startswith("pinned rises from C=1 to 4: +")
     assert lines[0].endswith("more per added stream; no knee up to C=4")
@@ -30,14 +30,20 @@ def test_the_slope_over_the_levels_is_said_to_be_of_least_squares_wherever_it_st
     (first, *_) = curves
     rates = [first.tokens_per_s[c] for c in (1, 2, 4)]
     assert first.per_stream[0] == pytest.approx(np.polyfit((1, 2, 4), rates, 1)[0], rel=1e-3)
-    assert all(", by least squares " in line for line in answers(curves))
+    assert all(", by least squares " in line for line in answers(view, curves))
     assert "tok/s per added stream, least squares" in answer_grid(curves).columns
+
+
+def test_no_answer_is_claimed_while_blocks_are_missing(view: CampaignView) -> None:
+    interim = replace(view, verdict={**view.verdict, "interim": True})
+    lines = answers(interim, throughput_curves(interim))
+    assert [line.startswith("so far, not a verdict: ") for line in lines] == [True] * 3
 
 
 def test_knee_is_where_the_curve_stops_rising(tmp_path: Path) -> None:
     plan = make_plan()
     view = read_campaign(make_campaign(tmp_path / "bent", plan, [bent(c) for c in draw_cells(plan, {})]))
-    assert "knee at C=2" in answers(throughput_curves(view))[0]
+    assert "knee at C=2" in answers(view, throughput_curves(view))[0]
 
 
 def test_question_can_be_chosen(view: CampaignView) -> None:
