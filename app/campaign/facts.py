@@ -72,13 +72,16 @@ def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 def alarms(proofs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Pairs whose answers differ far more than the control's own do: no fault, but a reason to look.
 
-    Of several starts that were looked at, the one that differs the most is told.
+    Of several starts that were looked at, the one that differs the most is told; a proof that stands for a lost one
+    counts no second time.
     """
     apart = dict[tuple[str, str], list[Mapping[str, Any]]]()
-    for proof in proofs:
-        for pair in proof.get("evidence", {}).get("after_load", {}).get("logprobs", {}).get("against", ()):
+    # What is another start's own comes last.
+    for found in sorted((p.get("evidence", {}) for p in proofs), key=lambda evidence: LOST in evidence):
+        for pair in found.get("after_load", {}).get("logprobs", {}).get("against", ()):
             if pair["alarm"]:
-                apart.setdefault((pair["variant"], pair["control"]), []).append(pair)
+                pairs = apart.setdefault((pair["variant"], pair["control"]), [])
+                pairs += [pair] if LOST not in found or pair not in pairs else []
     for (variant, control), pairs in apart.items():
         most = max(pairs, key=lambda pair: float(pair["max_nats"]))
         yield (

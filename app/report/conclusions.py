@@ -100,11 +100,11 @@ def _most_apart(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _most(lines: list[str]) -> str:
-    pairs = [*filter(None, map(_APART.match, lines))]
+    pairs = [*filter(None, map(_APART.match, dict.fromkeys(lines)))]
     if len(pairs) < 2:
         return lines[0]
     most = max(pairs, key=lambda found: float(found["nats"]))
-    return f"{most.string[: most.end()]}{most_of(len(lines))}{most.string[most.end() :]}"
+    return f"{most.string[: most.end()]}{most_of(len(pairs))}{most.string[most.end() :]}"
 
 
 def redone(view: CampaignView) -> tuple[str, ...]:

@@ -98,3 +98,9 @@ def test_alarms_of_several_starts_are_one_warning_with_the_most_of_them() -> Non
     pairs = [ANSWERS | {"max_nats": nats, "control_max_nats": own} for nats, own in ((0.2, 0.02), (0.4, 0.01))]
     (line,) = alarms({"evidence": {"after_load": {"logprobs": {"against": [pair]}}}} for pair in pairs)
     assert "up to 0.4 nats from those of pinned, whose own are 0.01 apart (the most of 2 starts); look" in line
+
+
+def test_a_proof_that_stands_for_a_lost_one_is_no_second_start_that_was_looked_at() -> None:
+    lost = {"evidence": {"lost": "its disk is gone", "after_load": SHOWN}}
+    (line,) = alarms([lost, {"evidence": {"after_load": SHOWN}}, lost])
+    assert "whose own are 0.01 apart; look" in line
