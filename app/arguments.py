@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import cast, get_args
 
 from app.errors import UsageError
@@ -27,11 +28,29 @@ def numbers(text: str, what: str) -> tuple[int, ...]:
 
 
 def number(text: str, what: str) -> float:
-    """One number; an empty text is refused."""
+    """One finite number; an empty text is refused."""
     try:
-        return float(text)
+        found = float(text)
     except ValueError as e:
         raise UsageError(f"--{what} {text!r} is not a number") from e
+    if not math.isfinite(found):
+        raise UsageError(f"--{what} {text!r} is not a finite number")
+    return found
+
+
+def positive(text: str, what: str, most: float) -> float:
+    """One number above 0 and up to the most that makes sense."""
+    found = number(text, what)
+    if not 0 < found <= most:
+        raise UsageError(f"--{what} {text} is out of range; above 0, at most {most:,.0f}")
+    return found
+
+
+def at_least(value: int, least: int, what: str) -> int:
+    """A whole number that is not too small."""
+    if value < least:
+        raise UsageError(f"--{what} {value} is out of range; at least {least}")
+    return value
 
 
 def integer(text: str, what: str) -> int | None:
@@ -70,5 +89,9 @@ def objectives(text: str) -> Objectives | None:
             raise UsageError(f"--slo {part!r}: NAME=MILLISECONDS, for example ttft=500,tpot=50")
         if name not in ("ttft", "tpot", "e2e"):
             raise UsageError.unknown("objective", name, ("ttft", "tpot", "e2e"))
-        limits[f"{name}_ms"] = number(value, "slo")
+        if f"{name}_ms" in limits:
+            raise UsageError(f"--slo {text}: {name} is given twice")
+        limits[f"{name}_ms"] = limit_ms = number(value, f"slo {name}")
+        if limit_ms <= 0:
+            raise UsageError(f"--slo {part} is out of range; a limit is a number of ms above 0")
     return Objectives(**limits)

@@ -57,9 +57,10 @@ class WindowRules:
     decode_only: bool = False
 
     def __post_init__(self) -> None:
-        waits = (self.settle_s, self.window_s, self.fill_timeout_s)
-        if not all(0 <= wait_s < math.inf for wait_s in waits):
-            raise UsageError(f"settle, window and fill timeout of {waits} s; each must be a number from 0")
+        waits = {"settle": self.settle_s, "window": self.window_s, "fill timeout": self.fill_timeout_s}
+        for name, wait_s in waits.items():
+            if not 0 <= wait_s < math.inf:
+                raise UsageError(f"{name} {wait_s:g} s is out of range; it is a number of seconds from 0")
         if not self.window_s:
             raise UsageError("a window of 0 s measures nothing; it must be above 0 s, and 60 s is usual")
 
@@ -73,9 +74,12 @@ class Objectives:
     e2e_ms: float | None = None
 
     def __post_init__(self) -> None:
-        limits = (self.ttft_ms, self.tpot_ms, self.e2e_ms)
-        if all(limit is None for limit in limits) or any(limit is not None and limit <= 0 for limit in limits):
-            raise UsageError(f"objectives {limits}; at least one limit, each above 0 ms")
+        limits = {"ttft": self.ttft_ms, "tpot": self.tpot_ms, "e2e": self.e2e_ms}
+        if all(limit is None for limit in limits.values()):
+            raise UsageError("objectives without a limit; give at least one of ttft, tpot and e2e")
+        for name, limit in limits.items():
+            if limit is not None and not 0 < limit < math.inf:
+                raise UsageError(f"objective {name}={limit:g} is out of range; a limit is a number of ms above 0")
 
 
 @dataclass(frozen=True, slots=True)

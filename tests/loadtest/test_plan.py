@@ -58,6 +58,15 @@ def test_a_window_of_no_length_is_refused_and_settling_of_none_is_not() -> None:
         WindowRules(window_s=0)
 
 
+@pytest.mark.parametrize(
+    ("rules", "says"),
+    [({"settle_s": -1.0}, "settle -1 s"), ({"window_s": math.inf}, "window inf s"), ({"window_s": math.nan}, "nan s")],
+)
+def test_a_wait_out_of_range_is_named_with_its_value(rules: dict[str, float], says: str) -> None:
+    with pytest.raises(UsageError, match=f"{says} is out of range; it is a number of seconds from 0$"):
+        WindowRules(**rules)  # type: ignore[arg-type]
+
+
 def test_a_plan_of_another_schema_is_refused() -> None:
     with pytest.raises(InvalidCampaignError, match="schema 99"):
         Plan.from_json(PLAN.to_json() | {"schema": 99})

@@ -144,7 +144,7 @@ def test_an_import_refuses_what_it_cannot_heed_by_name(options: dict[str, Any], 
     ("options", "says"),
     [
         ({"delta": "7"}, "delta 7 is out of range; it is a share above 0 and below 1"),
-        ({"delta": "nan"}, "delta nan is out of range"),
+        ({"delta": "nan"}, "--delta 'nan' is not a finite number"),
         ({"id": "one"}, "runs/one already holds a campaign"),
         ({"id": "../one"}, "campaign id '../one'"),
         ({"variants": "v9"}, "unknown variant 'v9'"),

@@ -43,5 +43,5 @@ def test_limits_are_in_engine_time(loop: Callable[..., list[Row]], as_rows: Call
 
 @pytest.mark.parametrize("limits", [{}, {"ttft_ms": 0.0}])
 def test_objectives_without_a_limit_are_refused(limits: dict[str, float]) -> None:
-    with pytest.raises(UsageError, match="objectives"):
+    with pytest.raises(UsageError, match="objective"):
         Objectives(**limits)
