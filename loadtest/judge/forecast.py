@@ -35,7 +35,7 @@ class Pilot:
     source: str
 
     def __post_init__(self) -> None:
-        if not self.sd or min(self.sd.values()) <= 0:
+        if not self.sd or not all(0 < sd < math.inf for sd in self.sd.values()):
             raise UsageError(f"sd {dict(self.sd)} of {self.source}: needs a positive sd for each concurrency")
 
     @classmethod
@@ -94,7 +94,8 @@ class Forecast:
     """Blocks that find a change of effect_pct at each concurrency with the given power, and the whole campaign's need.
 
     blocks is the most over concurrencies; blocks_to_accept shows no loss of delta everywhere where there is none;
-    None stands for more than 400 blocks. choices: what smaller and larger campaigns would see.
+    None stands for more than 400 blocks. hours and hours_to_accept: what either number of blocks takes. choices: what
+    smaller and larger campaigns would see.
     """
 
     effect_pct: float
@@ -106,6 +107,7 @@ class Forecast:
     blocks: int | None
     blocks_to_accept: int | None
     hours: float | None
+    hours_to_accept: float | None
     choices: tuple[Seen, ...]
 
 
@@ -119,7 +121,7 @@ def forecast(
     delta: float = 0.01,
 ) -> Forecast:
     """Plans for a change of `effect` (fraction) with power `target`, in a family of the pilot's concurrencies."""
-    if effect == 0 or effect <= -1 or not 0 < target < 1:
+    if effect == 0 or not -1 < effect < math.inf or not 0 < target < 1:
         raise UsageError(
             f"effect {effect:+.2%} with power {target}: give an effect other than 0 and a power between 0 and 1"
         )
@@ -128,8 +130,11 @@ def forecast(
     size = math.log1p(effect)
     need = {c: power.blocks_for_difference(size, sd[c], lost, alpha, len(levels), target) for c in levels}
     accept = [power.blocks_for_noninferiority(sd[c], lost, alpha, delta, len(levels), target) for c in levels]
-    blocks = _most(need.values())
-    hours = None if blocks is None else pace.hours(variants, len(levels), pilot.design, blocks)
+    blocks, to_accept = _most(need.values()), _most(accept)
+
+    def hours(number: int | None) -> float | None:
+        return None if number is None else pace.hours(variants, len(levels), pilot.design, number)
+
     return Forecast(
         effect_pct=100 * effect,
         power=target,
@@ -138,8 +143,9 @@ def forecast(
         planned_sd_pct={c: 100 * sd[c] for c in levels},
         blocks_by_level=need,
         blocks=blocks,
-        blocks_to_accept=_most(accept),
-        hours=hours,
+        blocks_to_accept=to_accept,
+        hours=hours(blocks),
+        hours_to_accept=hours(to_accept),
         choices=tuple(seen(pilot, pace, n, variants, target, alpha) for n in (4, 6, 8, 10, 12, 16)),
     )
 

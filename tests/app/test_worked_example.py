@@ -80,6 +80,8 @@ def test_the_plan_takes_as_long_as_shown(capsys: pytest.CaptureFixture[str]) -> 
     shown = printed("invoke plan --sd 0.7 --effect 3 --variants 3 --start-s 600 --level-s 90")
     assert len(shown) == 3
     assert [line for line in shown if line not in said] == []
+    _, blocks = shown[-1].split("invoke compare ")
+    assert f"invoke compare --variants v1,v2 --concurrency 1,8,48,64,80,96 {blocks} " in PAGE
 
 
 def test_the_times_on_an_h200_are_those_recorded() -> None:
