@@ -176,7 +176,7 @@ def enter_ledger(name: str, as_json: bool) -> None:
 
 def calibrate(campaigns: int) -> None:
     """Measures the verdict's error rates, writes the tables and names promises that do not hold."""
-    found = calibration_report.run(campaigns, tell=print)
+    found = calibration_report.run(arguments.at_least(campaigns, 1, "campaigns"), tell=print)
     calibration_report.write(found)
     print("\n".join(found.broken) or "every promise of docs/statistics.md holds")
 

@@ -12,6 +12,7 @@ from app.campaign.runs import open_run
 from app.campaign.runtimes import Setup
 from app.console import campaigns
 from app.console.campaigns import compare_from_options, enter_ledger
+from app.errors import UsageError
 from app.records import read_json, write_json, write_text
 
 OLDER = Path(__file__).parents[1] / "campaign" / "older_run"
@@ -68,3 +69,9 @@ def test_a_campaign_entered_by_hand_stands_where_compare_enters_it_and_the_file_
     assert "campaign a" in place.read_text()
     assert not (tmp_path / other / "EXPERIMENTS.md").exists()
     assert capsys.readouterr().out.endswith(f"\n\nledger: {place}\n")
+
+
+@pytest.mark.parametrize("number", [0, -5])
+def test_a_calibration_of_no_campaigns_is_refused(number: int) -> None:
+    with pytest.raises(UsageError, match=f"--campaigns {number} is out of range; at least 1"):
+        campaigns.calibrate(number)
