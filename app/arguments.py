@@ -9,11 +9,11 @@ from app.errors import UsageError
 from loadtest.plan import Design, Objectives
 
 
-def names(text: str, what: str) -> tuple[str, ...]:
-    """Comma-separated names, each once."""
+def names(text: str, what: str, example: str = "baseline,v1,v2") -> tuple[str, ...]:
+    """Comma-separated names, each once; example: what one may give where none is given."""
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if not found:
-        raise UsageError(f"no {what} given; for example --{what} baseline,v1,v2")
+        raise UsageError(f"no {what} given; for example --{what} {example}")
     if len(set(found)) != len(found):
         raise UsageError(f"--{what} {text}: a name is given twice")
     return found

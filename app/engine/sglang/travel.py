@@ -9,13 +9,16 @@ import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from app import arguments
 from app.engine.sglang.installation import DESCRIPTION
 from app.engine.sglang.packing import pack_tree
 from app.errors import NotReadyError, UsageError
@@ -228,8 +231,20 @@ def _keep_base(stage: Path, release: str | None) -> None:
     shutil.copy2(default_cache() / kept, stage / "cache" / "decode-ab" / kept)
 
 
+def _readable(caches: Path) -> Path:
+    """The archive, looked through to its end before minutes are spent on what it is to travel with."""
+    try:
+        with tarfile.open(caches, "r:gz") as archive:
+            archive.getmembers()
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as e:
+        said = e.strerror if isinstance(e, OSError) and e.strerror else str(e)
+        raise UsageError(f"--caches {caches} is no .tar.gz that can be read ({said}); name one or leave it out") from e
+    return caches
+
+
 def show_preparation(bundles: str, out: str, caches: str) -> None:
     """Prepares the named bundles and prints their sizes."""
-    names = [name.strip() for name in bundles.split(",") if name.strip()]
-    sizes = prepare(names, Path(out), Path(caches) if caches else None, lambda line: print(line, flush=True))
+    names = arguments.names(bundles, "bundles", "server,lab")
+    archive = _readable(Path(caches)) if caches else None
+    sizes = prepare(names, Path(out), archive, lambda line: print(line, flush=True))
     print(json.dumps({name: round(mib, 2) for name, mib in sizes.items()}))

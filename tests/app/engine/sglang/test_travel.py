@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import re
 import zipfile
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.engine.sglang import travel
 from app.engine.sglang.travel import Bundle, download_command, fetch_wheels, find_wheel, installed_path, read_bundles
 from app.environment import ROOT
 from app.errors import NotReadyError, UsageError
@@ -79,3 +81,20 @@ def test_an_unknown_bundle_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="unknown bundle 'all'; known: lab, pd, server, tests"):
         prepare(["all"], tmp_path, None, print)
+
+
+@pytest.mark.parametrize("bundles", ["", ",", " , "])
+def test_no_bundle_at_all_is_refused(bundles: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^no bundles given; for example --bundles server,lab$"):
+        travel.show_preparation(bundles, str(tmp_path), "")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"words", gzip.compress(b"x" * 5000), gzip.compress(b"x" * 5000)[:-9]])
+def test_caches_that_cannot_be_read_are_refused_before_anything_is_made(
+    content: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(travel, "prepare", lambda *_: pytest.fail("it went on"))
+    if content is not None:
+        (tmp_path / "c.tar.gz").write_bytes(content)
+    with pytest.raises(UsageError, match=r"--caches .*c\.tar\.gz is no \.tar\.gz that can be read \(.+\); name one"):
+        travel.show_preparation("server", str(tmp_path), str(tmp_path / "c.tar.gz"))
