@@ -119,3 +119,9 @@ def test_a_dead_anchor_stops_the_build(tmp_path: Path) -> None:
     built = subprocess.run(command, cwd=tmp_path, env=site_environment(), capture_output=True, text=True)
     assert built.returncode == 1
     assert "nowhere" in built.stderr
+
+
+@pytest.mark.parametrize("out", ["README.md", "README.md/site", "README.md/site/more"])
+def test_a_site_is_not_built_where_a_file_is_in_the_way(out: str) -> None:
+    with pytest.raises(UsageError, match=f"^--out {ROOT / out}: {ROOT / 'README.md'} is a file; name a new or empty"):
+        require_own(ROOT / out)

@@ -26,7 +26,10 @@ def build_site(collection: object, exits: Exits, folder: str) -> None:
 
 
 def require_own(out: Path) -> None:
-    """UsageError when the folder holds anything but an earlier site: mkdocs empties it before it builds."""
+    """UsageError where a file is in the way, or the folder holds anything but an earlier site: mkdocs empties it."""
+    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not there.is_dir():
+        raise UsageError(f"--out {out}: {there} is a file; name a new or empty folder")
     if out.is_dir() and any(out.iterdir()) and not (out / "sitemap.xml").is_file():
         raise UsageError(f"--out {out} holds other files, which would be removed; name a new or empty folder")
 
