@@ -48,10 +48,6 @@ def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int)
 
     @functools.wraps(body)
     def wrapped(*args: Any, **options: Any) -> None:
-        # Invoke takes it for the value of an option that is still missing.
-        if {"--help", "-h"} & set(options.values()):
-            program.run(["invoke", "--help", body.__name__.replace("_", "-")])
-            return
         try:
             code = body(*args, **options)
         except LabError as fault:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from invoke.exceptions import ParseError
+from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 
 LAB = "./lab"
@@ -22,7 +25,8 @@ class Lab(Program):
         # Deferred: no task needs it.
         from app.version import version_lines
 
-        print(*version_lines(), sep="\n")
+        with _while_read():
+            print(*version_lines(), sep="\n")
 
     def parse_tasks(self) -> None:
         """Invoke's own parsing; the ParseError of an unknown word names the nearest known one and the list of all."""
@@ -30,6 +34,18 @@ class Lab(Program):
             super().parse_tasks()
         except ParseError as error:
             raise ParseError(f"{error}{self._hint(error)}", error.context) from error
+
+    def parse_cleanup(self) -> None:
+        """Invoke's own help and lists, which whoever reads them may stop reading.
+
+        A task's help is shown, too, where Invoke took --help for the value of an option that is still missing.
+        """
+        with _while_read():
+            for task in self.tasks:
+                if task.name and any(option.value in ("--help", "-h") for option in task.args.values()):
+                    self.print_task_help(task.name)
+                    raise Exit
+            super().parse_cleanup()
 
     def execute(self) -> None:
         """Invoke's own; each task finds in its context which options were typed, those at their default's value too."""
@@ -52,6 +68,20 @@ class Lab(Program):
             word = next((w for w in rest if w.startswith("-") and w.partition("=")[0] not in known), word)
         near = difflib.get_close_matches(word, known, n=1)
         return f"{''.join(f' Did you mean {name}?' for name in near)} {where}"
+
+
+@contextmanager
+def _while_read() -> Iterator[None]:
+    """Ends without a word, as rich's tables do, where whoever reads the output has read enough, such as `head`."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise Exit(code=1) from None
 
 
 def main(words: list[str]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -69,6 +70,25 @@ def test_known_words_run_as_invoke_runs_them() -> None:
 @pytest.mark.parametrize("words", [(), ("help",)])
 def test_no_word_and_help_list_the_tasks(words: tuple[str, ...]) -> None:
     assert "bench-kernel" in lab(*words).stdout
+
+
+@pytest.mark.parametrize("words", [(), ("--list",), ("check", "--help"), ("--help", "demo"), ("--version",)])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_who_has_read_enough_of_help_ends_it_without_a_word(words: tuple[str, ...], unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command, env = [sys.executable, "-m", "app.program", *words], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with os.fdopen(writer, "w") as out:
+        ended = subprocess.run(command, cwd=ROOT, env=env, stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (ended.returncode, ended.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(("program", "called"), [("app.program", "./lab"), ("invoke", "inv[oke]")])
+@pytest.mark.parametrize("words", [("check", "--help"), ("check", "-h"), ("demo", "--help"), ("--help", "check")])
+def test_help_of_every_task_names_the_program_that_was_asked(program: str, called: str, words: tuple[str, ...]) -> None:
+    asked = lab(*words, program=program)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert asked.stdout.startswith(f"Usage: {called} [--core-opts] ")
 
 
 def test_the_lab_script_runs_this_program() -> None:
