@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from invoke.collection import Collection
 from invoke.context import Context
-from invoke.exceptions import Exit, ParseError
+from invoke.exceptions import Exit
 from invoke.main import program
 from invoke.parser.argument import Argument
 from invoke.tasks import Task, task
 
-from app.errors import LabError
+from app.errors import LabError, UsageError
 from app.program import TYPED, Lab
 from app.task_help import shown_help
 
@@ -22,13 +22,13 @@ Codes = Sequence[tuple[type[LabError], int]]
 
 
 class _WholeNumber(Argument):
-    """An option that takes a whole number, and says so of another word; Invoke's own ends in a traceback."""
+    """An option that takes a whole number, and keeps another word for its task to refuse; Invoke's own ends."""
 
     def set_value(self, value: Any, cast: bool = True) -> None:
         try:
             super().set_value(value, cast)
-        except ValueError as e:
-            raise ParseError(f"lab: --{self.name} {value!r} is no whole number, such as {self.default}") from e
+        except ValueError:
+            super().set_value(value, cast=False)
 
 
 class EndingTask(Task[Any]):
@@ -49,6 +49,7 @@ def ending_task(body: Callable[..., int | None], codes: Codes, interrupted: int)
     @functools.wraps(body)
     def wrapped(*args: Any, **options: Any) -> None:
         try:
+            _refuse_words(body, options)
             code = body(*args, **options)
         except LabError as fault:
             raise Exit(f"lab: {fault}", next(code for kind, code in codes if isinstance(fault, kind))) from fault
@@ -66,11 +67,7 @@ def asked(given: Task[Any], options: Mapping[str, Any], context: Context) -> lis
     """Options of a task that were typed, or stand at another value than their default, as the command line has them."""
     parameters = inspect.signature(given.body).parameters
     typed = context.config.get(TYPED, {}).get(given.name, ())
-    return [
-        f"--{name.strip('_').replace('_', '-')}"
-        for name, value in options.items()
-        if name in typed or value != parameters[name].default
-    ]
+    return [_flag(name) for name, value in options.items() if name in typed or value != parameters[name].default]
 
 
 def collected(tasks: Iterable[EndingTask]) -> Collection:
@@ -78,6 +75,18 @@ def collected(tasks: Iterable[EndingTask]) -> Collection:
     # Its run is under way, and none of the classes it lets one choose (loader, executor, config) sees an unknown word.
     program.__class__ = Lab
     return Collection(*tasks)
+
+
+def _flag(parameter: str) -> str:
+    return f"--{parameter.strip('_').replace('_', '-')}"
+
+
+def _refuse_words(body: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(body).parameters
+    for name, value in options.items():
+        default = parameters[name].default
+        if type(default) is int and isinstance(value, str):
+            raise UsageError(f"{_flag(name)} {value!r} is no whole number, such as {default}")
 
 
 def _with_alias(a: Argument) -> Argument:

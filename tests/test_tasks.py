@@ -53,8 +53,10 @@ def test_a_campaign_ends_with_the_code_of_its_gravest_decision(decisions: list[s
         (("compare", "--variants", "v1", "--runtime", "podman"), 2, "known: docker, local"),
         (("compare", "--resume", "never-run"), 2, "unknown campaign 'never-run'"),
         (("report", "--id", "../etc"), 2, "campaign id"),
-        (("check", "--variant", "v1", "--arch", "sm_90"), 1, "--arch 'sm_90' is no whole number, such as 120"),
-        (("compare", "--blocks", "four"), 1, "--blocks 'four' is no whole number, such as 8"),
+        (("check", "--variant", "v1", "--arch", "sm_90"), 2, "lab: --arch 'sm_90' is no whole number, such as 120"),
+        (("compare", "--blocks", "four"), 2, "lab: --blocks 'four' is no whole number, such as 8"),
+        (("plan", "--sd", "1", "--start-s", "nan"), 2, "lab: --start-s 'nan' is no whole number, such as 60"),
+        (("compare", "--variants", "v1", "--seed", "four"), 2, "lab: --seed 'four' is not a whole number"),
     ],
 )
 def test_a_wrong_request_ends_with_one_line_and_its_code(arguments: tuple[str, ...], code: int, says: str) -> None:
