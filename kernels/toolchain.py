@@ -16,6 +16,10 @@ class ToolchainError(RuntimeError):
     """No such Triton can be had here, or what it says cannot be kept."""
 
 
+class VersionError(ToolchainError):
+    """What was asked for is no version."""
+
+
 @dataclass(frozen=True, slots=True)
 class Toolchain:
     """A Python interpreter and the version of Triton it imports."""
@@ -47,7 +51,7 @@ def toolchain_of(version: str | None = None) -> Toolchain:
     if version is None or version == _installed():
         return installed_toolchain()
     if not re.fullmatch(r"\d+(\.\d+){1,2}", version):
-        raise ToolchainError(f"{version!r} is no Triton version; write for example 3.6.0")
+        raise VersionError(f"{version!r} is no Triton version; write for example 3.6.0")
     folder = cache_folder() / f"triton-{version}"
     if not (folder / ".ready").is_file():
         _make(folder, version)

@@ -52,6 +52,8 @@ def test_a_campaign_ends_with_the_code_of_its_gravest_decision(decisions: list[s
         (("compare", "--variants", "v1", "--blocks", "1"), 2, "from 2 to 10,000"),
         (("compare", "--variants", "v1", "--runtime", "podman"), 2, "known: docker, local"),
         (("compare", "--resume", "never-run"), 2, "unknown campaign 'never-run'"),
+        (("promote", "--variant", "nope"), 2, "unknown variant 'nope'; known: aa, baseline"),
+        (("check", "--variant", "v1", "--triton", "; rm"), 2, "'; rm' is no Triton version; write for example 3.6.0"),
         (("report", "--id", "../etc"), 2, "campaign id"),
         (("check", "--variant", "v1", "--arch", "sm_90"), 2, "lab: --arch 'sm_90' is no whole number, such as 120"),
         (("compare", "--blocks", "four"), 2, "lab: --blocks 'four' is no whole number, such as 8"),

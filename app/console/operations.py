@@ -77,6 +77,7 @@ def show_verify(as_json: bool) -> None:
 
 def show_promote(variant: str, engine: str, force: bool, reason: str) -> None:
     """Makes a variant's image the stable one."""
+    load_variants().get(variant)
     moved = promote(settings(), variant, engine, force=force, reason=reason)
     print(f"stable is {moved.tag}" + (f", accepted by campaign {moved.campaign}" if moved.campaign else ", by force"))
 

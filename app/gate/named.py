@@ -16,7 +16,7 @@ from app.kernel.variant import Change, Target, Variant
 from app.kernel.variants import load_variants
 from app.terminal import show
 from kernels.geometry import DEEPSEEK_V4_FLASH, DEFAULT_TP, GeometryError, geometry_of, read_geometry
-from kernels.toolchain import ToolchainError, toolchain_of
+from kernels.toolchain import ToolchainError, VersionError, toolchain_of
 
 
 def check_named(
@@ -42,7 +42,7 @@ def check_named(
     try:
         geometry = read_geometry(model, tp) if model else geometry_of(DEEPSEEK_V4_FLASH, tp)
         chain = toolchain_of(triton)
-    except GeometryError as error:
+    except (GeometryError, VersionError) as error:
         raise UsageError(str(error)) from error
     except ToolchainError as error:
         raise NotReadyError(str(error)) from error
