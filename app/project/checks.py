@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from app.environment import ROOT, ensure
+from app.errors import UsageError
 
 CHECKS = (
     ("lint", ("-m", "ruff", "check", "--quiet", ".")),
@@ -51,6 +54,8 @@ TIMED = (
 
 def run_checks(select: str = "") -> int:
     """Runs the checks, then pytest, and returns an exit code; `select` runs the tests of matching name alone."""
+    if select:
+        _require_readable(select)
     ensure("test", "torch")
     if select:
         return subprocess.run([*PYTEST, "-k", select], cwd=ROOT).returncode
@@ -90,6 +95,18 @@ def _beside(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def _pytest(*arguments: str) -> int:
     return subprocess.run([*PYTEST, *arguments], cwd=ROOT).returncode
+
+
+def _require_readable(select: str) -> None:
+    """UsageError where pytest could not read it: its own reader is installed only afterwards."""
+    words = ("and", "or", "not")
+    as_python = re.sub(r"[\w:+.\[\]\\/-]+", lambda m: m[0] if m[0] in words else "_", select)
+    try:
+        if re.search(r"[^ \t\w()]|_\s*\(|\(\s*\)", as_python):
+            raise SyntaxError
+        ast.parse(as_python.strip(), mode="eval")
+    except SyntaxError as e:
+        raise UsageError(f"--select {select!r} is no pytest expression, such as 'stats and not power'") from e
 
 
 def _failed_checks() -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 
 import pytest
+from _pytest.mark.expression import Expression
 
 from app.environment import ROOT
+from app.errors import UsageError
 from app.project import checks
 
 # Says its last line when it is about to end, and fails where it is told to.
@@ -55,3 +57,24 @@ def test_one_part_that_fails_fails_the_command_and_is_named_after_all_output(
     said = capfd.readouterr()
     assert said.out.count("begun") == said.out.count("ended") == 4
     assert named in said.err
+
+
+@pytest.mark.parametrize("select", ["((", "a b", "a and", "()", "a(b)", "a;b", "not", "a, b", "a = 1", " ", "a\nb"])
+def test_an_expression_that_pytest_cannot_read_is_refused_before_anything_is_installed(
+    select: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "ensure", lambda *_: pytest.fail("it went on"))
+    with pytest.raises(UsageError, match="is no pytest expression"):
+        checks.run_checks(select)
+
+
+@pytest.mark.parametrize(
+    "select", ["stats", "not stats", "not(a or b) and order", "test_x[1-2]", "a.py::b/c", "True or None", "for"]
+)
+def test_an_expression_that_pytest_reads_is_run(
+    select: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Expression.compile(select)
+    monkeypatch.setattr(checks, "PYTEST", (sys.executable, "-c", STANDIN, "none"))
+    assert checks.run_checks(select) == 0
+    assert f"begun -k {select}" in capfd.readouterr().out
