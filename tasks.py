@@ -127,7 +127,7 @@ def bench_client(_: Context) -> None:
 
 
 @lab_task
-def chaos(_: Context, long: bool = False, only: str = "", out: str = "") -> int:
+def chaos(_: Context, long: bool = False, only: str = "all", out: str = "") -> int:
     """Puts the lab through every kind of fault on real parts and writes the table of docs/faults.md anew."""
     return SOUND if faults.run_chaos(long, only, out) else FAULTY
 

@@ -90,7 +90,7 @@ HELP: Mapping[str, Mapping[str, str]] = {
     "bench_client": {},
     "chaos": {
         "long": "every service in every phase, 50 kills of the lab, 2,000 streams and an hour's soak; hours",
-        "only": "kinds, by commas: kills, network, services, descriptors, disk, clock, lab, load, soak, containers",
+        "only": "all, or by commas: kills, network, services, descriptors, disk, clock, lab, load, soak, containers",
         "out": "CSV to write; empty: docs/results/faults.csv and the page",
     },
     "audit": {

@@ -51,6 +51,19 @@ def test_a_kind_that_breaks_off_keeps_what_was_tried_before_it(table: Path) -> N
     assert [(row.kind, row.tried) for row in read_table(table)] == [("a", 2), ("c", 1)]
 
 
+@pytest.mark.parametrize("only", ["", ",", " "])
+def test_no_kind_at_all_is_refused(table: Path, only: str) -> None:
+    with pytest.raises(UsageError, match="unknown kind of fault ''; known: all, bad"):
+        command.run_chaos(False, only, str(table))
+    assert not table.exists()
+
+
+def test_all_kinds_are_tried_where_none_is_named(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "GROUPS", {"good": survived, "soak": lost})
+    assert command.run_chaos(False, "all", str(table))
+    assert not command.run_chaos(True, "all", str(table))
+
+
 def test_an_unknown_kind_is_refused_before_anything_is_tried(table: Path) -> None:
     with pytest.raises(UsageError, match="unknown kind of fault 'worse'"):
         command.run_chaos(False, "good,worse", str(table))
