@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from app.engine import Command, Endpoints
 from app.environment import ROOT
 from app.errors import LoadError, NotReadyError, UnwrittenError
 from app.records import read_json, write_json
-from app.stack.process import Service, wait_until
+from app.stack.process import FAULT, LAST_LINES, Service, wait_until
 from app.stack.watch import Watch
 from loadtest.cells import Cell, write_cells
 from loadtest.client.rows import read_rows
@@ -24,6 +25,9 @@ SPARE_S = 60.0
 # What a driver whose servers failed gets to end by itself; its rows do not count any more.
 GRACE_S = 2.0
 LEAST_BYTES = 1 << 16
+# What Locust logs as a fault, and rows of the two tables of requests that it ends with.
+LOGGED = re.compile(r"\[[^]]*\] \S+/(?:ERROR|CRITICAL)/")
+TABLED = re.compile(r"Type +Name |(?:stream)? +Aggregated |stream +.*\d+$|Response time percentiles")
 
 
 def write_order(plan: Plan, start: Start, endpoints: Endpoints, folder: Path, simulated: bool) -> Path:
@@ -97,8 +101,15 @@ def _await_end(driver: Service, watch: Watch, timeout_s: float) -> None:
         raise NotReadyError(fault)
     if driver.exit_code != 0:
         _require_space(driver.log.parent)
-        last = " | ".join(driver.tail(3))
-        raise LoadError(f"the load driver ended with exit code {driver.exit_code}: {last} (log: {driver.log})")
+        said = last_words(driver.tail(LAST_LINES))
+        raise LoadError(f"the load driver ended with exit code {driver.exit_code}: {said} (log: {driver.log})")
+
+
+def last_words(lines: Sequence[str]) -> str:
+    """Of the end of a driver's log: its last exception or error, or the last line that is none of Locust's tables."""
+    faults = [line for line in lines if FAULT.match(line) or LOGGED.match(line)]
+    words = [line for line in lines if re.search(r"\w", line) and not TABLED.match(line)]
+    return next(reversed(faults or words), "no output")
 
 
 def _require_space(folder: Path) -> None:

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from app.campaign.load import run_load, write_order
+from app.campaign.load import last_words, run_load, write_order
 from app.engine.probe import generated_tokens
 from app.engine.sim.engine import SimEngine
 from app.errors import LoadError, NotReadyError, RecordsError
@@ -64,6 +64,41 @@ def test_a_load_ends_within_seconds_of_its_decode_service(
     assassin.join()
     assert time.monotonic() - killed_s[0] < 6
     assert children() <= before
+
+
+TABLES = (
+    "[t] vm/INFO/locust.main: Shutting down (exit code 1)",
+    "Type     Name                   # reqs      # fails |    Avg     Min     Max    Med |   req/s  failures/s",
+    "--------|----------------------|-------|-------------|-------|-------|-------|-------|--------|-----------",
+    "stream   E2E C=1                    26  26(100.00%) |     62      49      87     62 |    1.78        1.78",
+    "         Aggregated                 26  26(100.00%) |     62      49      87     62 |    1.78        1.78",
+    "Response time percentiles (approximated)",
+    "stream   E2E C=1                    62     65     67     67     73     79     88     88     88     88     26",
+    "--------|----------------------|--------|------|------|------|------|------|------|------|------|------",
+    "",
+)
+REPORT = (
+    "Error report",
+    "# occurrences      Error",
+    "26   stream E2E C=1: RuntimeError('HTTP 400')",
+    "-----|-----",
+    "",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (("Traceback", "ValueError: lengths", *TABLES), "ValueError: lengths"),
+        (("[t] vm/ERROR/loadtest: prefill answers 400", *TABLES), "[t] vm/ERROR/loadtest: prefill answers 400"),
+        ((*TABLES, *REPORT), "26   stream E2E C=1: RuntimeError('HTTP 400')"),
+        (TABLES, TABLES[0]),
+        (("", "---|---"), "no output"),
+        ((), "no output"),
+    ],
+)
+def test_a_drivers_last_words_are_none_of_its_tables(lines: tuple[str, ...], words: str) -> None:
+    assert last_words(lines) == words
 
 
 def failing_load(tmp_path: Path) -> None:
