@@ -19,12 +19,12 @@ def names(text: str, what: str, example: str = "baseline,v1,v2") -> tuple[str, .
     return found
 
 
-def numbers(text: str, what: str) -> tuple[int, ...]:
-    """Comma-separated whole numbers; order and range are the plan's business."""
+def numbers(text: str, what: str, example: str = "1,8,48") -> tuple[int, ...]:
+    """Comma-separated whole numbers; order and range are the plan's business. example: what one may give."""
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError as e:
-        raise UsageError(f"--{what} {text!r}: whole numbers separated by commas, for example 1,8,48") from e
+        raise UsageError(f"--{what} {text!r}: whole numbers separated by commas, for example {example}") from e
 
 
 def number(text: str, what: str) -> float:
@@ -65,7 +65,7 @@ def integer(text: str, what: str) -> int | None:
 
 def pair(text: str, what: str) -> tuple[int, int]:
     """Two whole numbers, such as prompt and output length."""
-    found = numbers(text, what)
+    found = numbers(text, what, "1024,256")
     if len(found) != 2:
         raise UsageError(f"--{what} {text!r}: two whole numbers, for example 1024,256")
     return found[0], found[1]

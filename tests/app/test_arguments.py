@@ -32,3 +32,9 @@ def test_objectives_that_no_request_could_be_held_to_are_named_with_their_value(
 def test_no_number_is_without_end(text: str) -> None:
     with pytest.raises(UsageError, match=f"--delta '{text}' is not a finite number"):
         arguments.number(text, "delta")
+
+
+@pytest.mark.parametrize("text", ["nan,5", "5", "1,2,3", ""])
+def test_lengths_that_are_no_pair_are_told_with_a_pair_for_example(text: str) -> None:
+    with pytest.raises(UsageError, match=f"^--lengths '{text}': .*whole numbers.* for example 1024,256$"):
+        arguments.pair(text, "lengths")
