@@ -17,6 +17,10 @@ SCHEMA = 1
 # Beyond what a campaign could be; a slip of the pen there would take memory and time without end.
 MAX_BLOCKS = 10_000
 MAX_CONCURRENCY = 100_000
+# The longest context of the models that SGLang serves; a prompt list beyond it takes memory without end.
+MAX_TOKENS = 1 << 20
+# Beyond these a window lasts no time, or for ever.
+MIN_TIME_SCALE, MAX_TIME_SCALE = 0.01, 1000.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 Design = Literal["mirrored", "single"]
 
@@ -33,6 +37,10 @@ class Lengths:
             raise UsageError(
                 f"lengths must be at least 1 token each, not {self.prompt_tokens} for the prompt and "
                 f"{self.output_tokens} for the answer"
+            )
+        if max(self.prompt_tokens, self.output_tokens) > MAX_TOKENS:
+            raise UsageError(
+                f"lengths {self.prompt_tokens},{self.output_tokens} are beyond any context; at most {MAX_TOKENS:,} each"
             )
 
 
@@ -133,8 +141,11 @@ class Plan:
             raise UsageError(f"blocks = {self.blocks}; from 2 to {MAX_BLOCKS:,}")
         check_share("delta", self.delta)
         check_share("alpha", self.alpha)
-        if not 0 < self.time_scale < math.inf:
-            raise UsageError(f"time scale {self.time_scale:g} is out of range; above 0, and 1 on a real engine")
+        if not MIN_TIME_SCALE <= self.time_scale <= MAX_TIME_SCALE:
+            raise UsageError(
+                f"time scale {self.time_scale:g} is out of range; from {MIN_TIME_SCALE:g} to {MAX_TIME_SCALE:g}, and 1 "
+                "on a real engine"
+            )
 
     @property
     def variants(self) -> tuple[str, ...]:

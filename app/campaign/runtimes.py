@@ -15,7 +15,7 @@ from app.kernel.variants import Registry
 from app.settings import settings_here
 from app.stack import Stack
 from loadtest.client.key import key_file
-from loadtest.plan import Plan
+from loadtest.plan import Lengths, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,9 @@ def setup_of(runtime: str, engine: str, calibration: str, model: str, server: st
 
 
 def require_runnable(setup: Setup, plan: Plan, registry: Registry) -> None:
-    """Refuses what could not run before anything is made: too many at once; other module; no timing, daemon, Python."""
+    """Refuses what could not run before anything is made: too much at once; other module; no timing, daemon, Python."""
     _require_room(setup, max(plan.concurrencies))
+    _require_context(setup, plan.lengths)
     _require_module(setup, plan, registry)
     if setup.runtime == "docker":
         from app.campaign.container_runtime import require_room
@@ -92,6 +93,23 @@ def _require_room(setup: Setup, concurrency: int) -> None:
     most, of, mend = _most_running(setup)
     if concurrency > most:
         raise UsageError(f"concurrency {concurrency} is above {of}, the most that decode serves at once; {mend}")
+
+
+def _require_context(setup: Setup, lengths: Lengths) -> None:
+    if setup.engine == "sglang" and setup.runtime == "docker":
+        # The context is the model's own there, which nothing here has read.
+        return
+    from app.engine.sim.options import Options
+
+    if setup.engine == "sglang":
+        most, mend = setup.served().context_length, ", or a larger context_length in --server"
+    else:
+        most, mend = Options("decode").context_length, ""
+    if lengths.prompt_tokens + lengths.output_tokens > most:
+        raise UsageError(
+            f"lengths {lengths.prompt_tokens},{lengths.output_tokens} do not fit the context of {most} tokens that the "
+            f"engine serves; ask for shorter --lengths{mend}"
+        )
 
 
 def _most_running(setup: Setup) -> tuple[int, str, str]:

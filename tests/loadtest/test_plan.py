@@ -67,6 +67,18 @@ def test_a_wait_out_of_range_is_named_with_its_value(rules: dict[str, float], sa
         WindowRules(**rules)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("prompt", "output"), [(999_999_999, 9), (9, 999_999_999)])
+def test_lengths_beyond_any_context_are_refused(prompt: int, output: int) -> None:
+    with pytest.raises(UsageError, match=f"lengths {prompt},{output} are beyond any context; at most 1,048,576 each"):
+        Lengths(prompt, output)
+
+
+@pytest.mark.parametrize("time_scale", [1e9, 1001, 1e-9, 0, -1, math.nan, math.inf])
+def test_a_time_scale_that_leaves_a_window_no_time_or_all_is_refused(time_scale: float) -> None:
+    with pytest.raises(UsageError, match=r"time scale .* is out of range; from 0\.01 to 1000"):
+        replace(PLAN, time_scale=time_scale)
+
+
 def test_a_plan_of_another_schema_is_refused() -> None:
     with pytest.raises(InvalidCampaignError, match="schema 99"):
         Plan.from_json(PLAN.to_json() | {"schema": 99})

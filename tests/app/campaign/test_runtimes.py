@@ -16,7 +16,7 @@ from app.kernel.variants import Registry, load_variants
 from app.records import write_json
 from app.stack.local import LocalStack
 from loadtest.client.key import KEY_FILE
-from loadtest.plan import Plan
+from loadtest.plan import Lengths, Plan
 from tests.app.engine.sglang.standin import make_standin
 
 SERVER = "topology=single,heads=16,arch=90"
@@ -63,6 +63,26 @@ def test_a_variant_of_another_module_is_refused_by_it_on_every_engine(setup: Set
 def test_more_at_once_than_decode_serves_is_refused_with_both_numbers(setup: Setup, limit: str) -> None:
     with pytest.raises(UsageError, match=f"concurrency 500 is above {limit}"):
         require_runnable(setup, replace(plan(), concurrencies=(1, 500)), load_variants())
+
+
+@pytest.mark.parametrize(
+    ("setup", "lengths", "context"),
+    [
+        (Setup(), (131_064, 9), "131072 tokens"),
+        (Setup("docker"), (131_064, 9), "131072 tokens"),
+        (Setup("local", "sglang"), (3000, 1097), "4096 tokens .* or a larger context_length in --server"),
+        (Setup(server={"context_length": "64"}, engine="sglang"), (64, 1), "64 tokens"),
+    ],
+)
+def test_requests_longer_than_the_engines_context_are_refused(
+    setup: Setup, lengths: tuple[int, int], context: str
+) -> None:
+    with pytest.raises(UsageError, match=f"lengths {lengths[0]},{lengths[1]} do not fit the context of {context}"):
+        require_runnable(setup, replace(plan(), lengths=Lengths(*lengths)), load_variants())
+
+
+def test_requests_that_fill_the_context_are_run() -> None:
+    require_runnable(Setup(), replace(plan(), lengths=Lengths(131_063, 9)), load_variants())
 
 
 def test_sglang_that_is_not_there_is_missed_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
