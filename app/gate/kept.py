@@ -17,7 +17,19 @@ from kernels.signature import FOLDER as SIGNATURES
 from kernels.toolchain import cache_folder, unusable
 
 # What compiles and judges. The rest of kernels/ is what is judged, and a new file there changes no report of another.
-COMPILING = ("compiler", "extract", "geometry", "limits", "resources", "sass", "signature", "toolchain", "tuned")
+COMPILING = (
+    "compiler",
+    "extract",
+    "geometry",
+    "inquiry",
+    "limits",
+    "processes",
+    "resources",
+    "sass",
+    "signature",
+    "toolchain",
+    "tuned",
+)
 
 
 def keep_report(report: GateReport) -> None:
