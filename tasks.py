@@ -95,6 +95,7 @@ def check(
     json: bool = False,
 ) -> int:
     """The gate: compiles a variant for an arch with no GPU and says what would go wrong."""
+    named.require_version(triton)
     environment.ensure("gate")
     return named.run_check(variant, triton, model, allow_noop=allow_noop, as_json=json, arch=arch, tp=tp, stock=stock)
 

@@ -16,10 +16,6 @@ class ToolchainError(RuntimeError):
     """No such Triton can be had here, or what it says cannot be kept."""
 
 
-class VersionError(ToolchainError):
-    """What was asked for is no version."""
-
-
 @dataclass(frozen=True, slots=True)
 class Toolchain:
     """A Python interpreter and the version of Triton it imports."""
@@ -46,12 +42,17 @@ def installed_toolchain() -> Toolchain:
         raise ToolchainError("triton is not installed here; install requirements/gate.lock") from error
 
 
+def is_version(text: str) -> bool:
+    """Whether it names a version of Triton that may be asked for; the installed one may be of another form."""
+    return text == _installed() or re.fullmatch(r"\d+(\.\d+){1,2}", text) is not None
+
+
 def toolchain_of(version: str | None = None) -> Toolchain:
     """Triton of that version, installed into the cache folder at first use (which needs the package index)."""
     if version is None or version == _installed():
         return installed_toolchain()
-    if not re.fullmatch(r"\d+(\.\d+){1,2}", version):
-        raise VersionError(f"{version!r} is no Triton version; write for example 3.6.0")
+    if not is_version(version):
+        raise ToolchainError(f"{version!r} is no Triton version; write for example 3.6.0")
     folder = cache_folder() / f"triton-{version}"
     if not (folder / ".ready").is_file():
         _make(folder, version)

@@ -16,7 +16,7 @@ from app.kernel.variant import Change, Target, Variant
 from app.kernel.variants import load_variants
 from app.terminal import show
 from kernels.geometry import DEEPSEEK_V4_FLASH, DEFAULT_TP, GeometryError, geometry_of, read_geometry
-from kernels.toolchain import ToolchainError, VersionError, toolchain_of
+from kernels.toolchain import ToolchainError, is_version, toolchain_of
 
 
 def check_named(
@@ -42,7 +42,7 @@ def check_named(
     try:
         geometry = read_geometry(model, tp) if model else geometry_of(DEEPSEEK_V4_FLASH, tp)
         chain = toolchain_of(triton)
-    except (GeometryError, VersionError) as error:
+    except GeometryError as error:
         raise UsageError(str(error)) from error
     except ToolchainError as error:
         raise NotReadyError(str(error)) from error
@@ -50,6 +50,12 @@ def check_named(
     report = check(variant, control, base, arch, geometry, chain)
     keep_report(report)
     return report
+
+
+def require_version(triton: str) -> None:
+    """Refuses what is no version of Triton, empty for the installed one, before anything is installed; UsageError."""
+    if triton and not is_version(triton):
+        raise UsageError(f"{triton!r} is no Triton version; write for example 3.6.0")
 
 
 def on_stock(variant: Variant) -> Variant:
