@@ -105,7 +105,12 @@ def build_target(client: DockerClient, target: str, arguments: Mapping[str, str]
     with told(f"building {target}"):
         given = {"path": str(ROOT), "rm": True, "forcerm": True, **options}
         stream = client.api.build(target=target, buildargs=dict(arguments), decode=True, **given)
-        return _follow(stream, say, f"linux/{client.info().get('Architecture', '')}")
+        try:
+            return _follow(stream, say, f"linux/{client.info().get('Architecture', '')}")
+        except BuildError:
+            # A daemon that goes down says all kinds of things of the steps that it drops.
+            client.ping()
+            raise
 
 
 def identity_of(client: DockerClient, image: str) -> Identity:

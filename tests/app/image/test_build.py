@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import requests
 
-from app.errors import BuildError
-from app.image.build import _follow, repository, tags_of
+from app.errors import BuildError, LabError, NotReadyError
+from app.image.build import _follow, build_target, repository, tags_of
 from app.image.identity import Identity
 from app.settings import Deployment
 
@@ -50,3 +52,16 @@ def test_a_registry_with_a_port_keeps_its_port() -> None:
     from app.image.build import _split
 
     assert _split("localhost:5000/lab:v2") == ("localhost:5000/lab", "v2")
+
+
+@pytest.mark.parametrize(("alive", "fault"), [(True, BuildError), (False, NotReadyError)])
+def test_a_step_that_a_daemon_drops_as_it_goes_is_no_fault_of_the_build(alive: bool, fault: type[LabError]) -> None:
+    def ping() -> None:
+        if not alive:
+            raise requests.ConnectionError("refused")
+
+    dropped = [{"error": "error creating overlay mount to /var/lib/docker/x: invalid argument"}]
+    api = SimpleNamespace(build=lambda **_: dropped)
+    client: Any = SimpleNamespace(api=api, info=dict, ping=ping)
+    with pytest.raises(fault, match=r"the Docker daemon went away|error creating overlay mount"):
+        build_target(client, "sim", {}, lambda _: None)
