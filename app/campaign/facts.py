@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -72,27 +73,22 @@ def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 def alarms(proofs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Pairs whose answers differ far more than the control's own do: no fault, but a reason to look.
 
-    Of several starts that were looked at, the one that differs the most is told; a proof that stands for a lost one
-    counts no second time.
+    Of several starts that were looked at, the one that differs the most is told.
     """
-    apart = dict[tuple[str, str], list[Mapping[str, Any]]]()
-    # What is another start's own comes last.
-    for found in sorted((p.get("evidence", {}) for p in proofs), key=lambda evidence: LOST in evidence):
-        for pair in found.get("after_load", {}).get("logprobs", {}).get("against", ()):
+    apart = defaultdict[tuple[str, str], list[Mapping[str, Any]]](list)
+    for found in (proof.get("evidence", {}) for proof in proofs):
+        # One that stands for a lost one may repeat what the start that it is of was found to show.
+        shown = {} if LOST in found else found.get("after_load", {})
+        for pair in shown.get("logprobs", {}).get("against", ()):
             if pair["alarm"]:
-                pairs = apart.setdefault((pair["variant"], pair["control"]), [])
-                pairs += [pair] if LOST not in found or pair not in pairs else []
+                apart[pair["variant"], pair["control"]].append(pair)
     for (variant, control), pairs in apart.items():
         most = max(pairs, key=lambda pair: float(pair["max_nats"]))
+        counted = f" (the most of {len(pairs)} starts)" if len(pairs) > 1 else ""
         yield (
             f"log probabilities of {variant}'s answers are up to {most['max_nats']:g} nats from those of {control}, "
-            f"whose own are {most['control_max_nats']:g} apart{most_of(len(pairs))}; look at attention's outputs"
+            f"whose own are {most['control_max_nats']:g} apart{counted}; look at attention's outputs"
         )
-
-
-def most_of(starts: int) -> str:
-    """Says of how many starts a figure is the most; nothing where there is one."""
-    return f" (the most of {starts} starts)" if starts > 1 else ""
 
 
 def balanced(manifest: Mapping[str, Any]) -> tuple[str, ...]:

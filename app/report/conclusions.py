@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.campaign.conditions import said_once
-from app.campaign.facts import most_of
 from app.engine.sim.engine import CALIBRATION
 from app.report.campaign_view import CampaignView
 from app.report.judged import Judged, Level
@@ -22,10 +21,6 @@ _PLACED = re.compile(r"([^:]*C=\d+|start-\d+-[^:]*): (.*)", re.DOTALL)
 _BUSY = ("client late", "client saturated", "late reads", "requests in flight on average")
 # Of the verdict's headline, what every form of a report repeats above its figures.
 _ALARMS = (" changed between blocks: ", "log probabilities of ")
-_APART = re.compile(
-    r"log probabilities of (?P<variant>\S+)'s answers are up to (?P<nats>[\d.e+-]+) nats from those of "
-    r"(?P<control>\S+), whose own are \S+ apart"
-)
 _AGAINST = {"refuted", SO_FAR["refuted"]}
 _NUMBERS = re.compile(r"\d+(\.\d+)?")
 DECISIONS = {
@@ -80,7 +75,7 @@ def void_blocks(view: CampaignView) -> tuple[str, ...]:
 
 def warnings(view: CampaignView) -> tuple[str, ...]:
     """What must be known before any figure is: changed conditions, log probabilities apart, promotions by force."""
-    told = _most_apart(line for line in view.verdict.get("headline", ()) if any(words in line for words in _ALARMS))
+    told = tuple(line for line in view.verdict.get("headline", ()) if any(words in line for words in _ALARMS))
     forced = (
         f"{entry['variant']} was made stable by force at {entry['at']}, against this campaign's decision "
         f"({entry['decision']}): {entry['reason']}"
@@ -88,23 +83,6 @@ def warnings(view: CampaignView) -> tuple[str, ...]:
     )
     own = own_calibration(view)
     return (*((f"calibration: {own}",) if own else ()), *told, *forced, *filter(None, (busy_machine(view),)))
-
-
-def _most_apart(lines: Iterable[str]) -> tuple[str, ...]:
-    """Lines as they are, but those on one pair's log probabilities once, which older verdicts hold for every start."""
-    groups = dict[object, list[str]]()
-    for line in lines:
-        pair = _APART.match(line)
-        groups.setdefault(pair.group("variant", "control") if pair else line, []).append(line)
-    return tuple(_most(group) for group in groups.values())
-
-
-def _most(lines: list[str]) -> str:
-    pairs = [*filter(None, map(_APART.match, dict.fromkeys(lines)))]
-    if len(pairs) < 2:
-        return lines[0]
-    most = max(pairs, key=lambda found: float(found["nats"]))
-    return f"{most.string[: most.end()]}{most_of(len(pairs))}{most.string[most.end() :]}"
 
 
 def redone(view: CampaignView) -> tuple[str, ...]:

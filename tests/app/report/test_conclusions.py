@@ -152,17 +152,3 @@ def test_error_rates_are_said_of_the_rows_that_they_are_the_worst_of(view: Campa
 def test_a_verdict_of_another_calibration_is_told_what_it_cites_alone(view: CampaignView) -> None:
     (told,) = conclusions.error_rates(single_of_four(view, "0" * 64))
     assert "held in at least 95.0 % of these (" in told
-
-
-def test_warnings_of_an_older_verdict_that_differ_in_nats_alone_are_said_once(view: CampaignView) -> None:
-    line = "log probabilities of v1's answers are up to {} nats from those of {}, whose own are 0.01 apart; look"
-    told = (
-        line.format(0.2, "pinned"),
-        line.format(0.4, "pinned"),
-        line.format(0.3, "v2"),
-        *("x changed between blocks: y",) * 2,
-    )
-    assert conclusions.warnings(replace(view, verdict={**view.verdict, "headline": told})) == (
-        told[1].replace("apart;", "apart (the most of 2 starts);"),
-        *told[2:4],
-    )
