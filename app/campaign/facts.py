@@ -15,6 +15,7 @@ from loadtest.judge.facts import Facts, VariantFacts
 from loadtest.plan import Plan
 
 FORCED = "path forced"
+ALONE = "alone, nothing is exchanged"
 # In a proof's evidence: why it is another start's.
 LOST = "lost"
 MINI = "mini load balancer"
@@ -65,9 +66,9 @@ def _lost(proofs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
 
 
 def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    """What the engine said of a path forced on another GPU than the kernel's own; nothing where it was not."""
+    """What the engine said of a path forced on another GPU than the kernel's own, or of one rank alone; or nothing."""
     path = str(manifest.get("stack", {}).get("path", ""))
-    return (path,) if path.startswith(FORCED) else ()
+    return (path,) if path.startswith(FORCED) or path.endswith(ALONE) else ()
 
 
 def alarms(proofs: Iterable[Mapping[str, Any]]) -> Iterator[str]:

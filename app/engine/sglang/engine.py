@@ -47,7 +47,8 @@ class SglangEngine:
     def __init__(self, served: Served, installation: Installation, folder: Path) -> None:
         self.served, self.installation, self._folder = served, installation, folder.resolve()
         self.arch = served.arch or device_arch()
-        self.model_path = write_model(served.heads, served.layers) if served.dummy else model_folder(served.model)
+        own = write_model(served.heads, served.layers, served.one_of) if served.dummy else None
+        self.model_path = own or model_folder(served.model)
         self._pin = pinned(served.release)
         self.running: Running | None = None
         self._packages: dict[str, PrivatePackage] = {}
@@ -82,7 +83,7 @@ class SglangEngine:
     @property
     def rank(self) -> Geometry:
         """The attention of one rank, as `rank_of`."""
-        return rank_of(self.model_path, self.served.tp)
+        return rank_of(self.model_path, self.served.ranks)
 
     @property
     def _flashmla_takes_it(self) -> bool:
@@ -91,9 +92,11 @@ class SglangEngine:
     @property
     def path_statement(self) -> str:
         """How attention reaches the kernels, for manifest and report."""
+        alone = f"; one of {self.served.one_of} ranks alone, nothing is exchanged" if self.served.one_of > 1 else ""
         if not self.forced:
-            return f"sm_{self.arch}'s own"
-        return f"path forced on sm_{self.arch}: timings are this GPU's (sm_120's attention, {self.forced} calls)"
+            return f"sm_{self.arch}'s own{alone}"
+        calls = f"sm_120's attention, {self.forced} calls"
+        return f"path forced on sm_{self.arch}: timings are this GPU's ({calls}){alone}"
 
     @property
     def _conditions(self) -> dict[str, str]:

@@ -54,6 +54,7 @@ def service_variables(selector: str, path: str, served: Served, evidence: Path) 
         "path": path,
         "dummy": served.dummy,
         "torch_indexer": served.light,
+        "one_of": served.one_of,
         "evidence": str(evidence),
     }
     chosen = {} if selector == "flashmla" else {SELECTOR: selector}

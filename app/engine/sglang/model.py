@@ -62,8 +62,11 @@ EXPERTS: Mapping[str, Any] = {
 }
 
 
-def model_config(heads: int, layers: int = LAYERS) -> dict[str, Any]:
-    """config.json of the model; heads: query heads, 64 as on one card, 16 as each of four has; layers: even, from 4."""
+def model_config(heads: int, layers: int = LAYERS, one_of: int = 1) -> dict[str, Any]:
+    """config.json of the model; heads: query heads, 64 as on one card, 16 as each of four has; layers: even, from 4.
+
+    one_of: experts are as narrow as each of so many ranks holds them; attention's part is taken inside SGLang.
+    """
     turns = (layers - len(WINDOWED)) // len(COMPRESSED)
     return {
         "architectures": ["DeepseekV4ForCausalLM"],
@@ -73,7 +76,7 @@ def model_config(heads: int, layers: int = LAYERS) -> dict[str, Any]:
         "num_hidden_layers": layers,
         "compress_ratios": [*WINDOWED, *COMPRESSED * turns],
         "hidden_size": 4096,
-        "intermediate_size": 2048,
+        "intermediate_size": EXPERTS["moe_intermediate_size"] // one_of,
         "hidden_act": "silu",
         "swiglu_limit": 10.0,
         "rms_norm_eps": 1e-6,
@@ -90,6 +93,7 @@ def model_config(heads: int, layers: int = LAYERS) -> dict[str, Any]:
         **ATTENTION,
         **POSITIONS,
         **EXPERTS,
+        "moe_intermediate_size": EXPERTS["moe_intermediate_size"] // one_of,
     }
 
 
@@ -114,7 +118,7 @@ def tokenizer() -> dict[str, Any]:
     }
 
 
-def write_model(heads: int, layers: int = LAYERS, folder: Path | None = None) -> Path:
+def write_model(heads: int, layers: int = LAYERS, one_of: int = 1, folder: Path | None = None) -> Path:
     """The model's folder, named by its content; written when the cache lacks it."""
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -124,7 +128,7 @@ def write_model(heads: int, layers: int = LAYERS, folder: Path | None = None) ->
         "model_max_length": POSITIONS["max_position_embeddings"],
     }
     files = {
-        "config.json": model_config(heads, layers),
+        "config.json": model_config(heads, layers, one_of),
         "tokenizer.json": tokenizer(),
         "tokenizer_config.json": settings,
     }

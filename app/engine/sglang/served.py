@@ -14,7 +14,10 @@ from app.settings import BACKENDS, RELEASES
 DUMMY = "dummy-dsv4"
 HEADS = 64
 # What manifests of older campaigns do not name.
-LATER = ("layers",)
+LATER = ("layers", "one_of")
+# Releases in which attention can be built as one rank of several has it, and how many can share the model's groups.
+ALONE = ("0.5.17",)
+SHARES = (1, 2, 4, 8)
 # A layer of each kind at least.
 FEWEST_LAYERS = 4
 TOPOLOGIES = ("pd", "single")
@@ -31,7 +34,7 @@ class Served:
     decode and router, or single, one server that does both. balancer: rust, SGLang's router, or mini, the small one of
     its package. path: on which calls SGLang's sm_120 attention is forced on a GPU that is none: decode, all, own
     (never); auto forces decode where the GPU is no sm_120, all where FlashMLA has no form for the heads. arch: 0 asks
-    the driver.
+    the driver. one_of: dummy-dsv4 is what one of so many ranks holds of it, alone on its card; nothing is exchanged.
     mem_fraction, max_total_tokens: 0 leaves it to SGLang.
     light: leave out what SGLang would compile for minutes at its start. prebuilt: compile a variant's kernels before.
     inspected: look at a variant's first start after its load, which takes seconds of the card's time.
@@ -46,6 +49,7 @@ class Served:
     path: str = "auto"
     arch: int = 0
     tp: int = 1
+    one_of: int = 1
     prefill_gpu: int = 0
     decode_gpu: int = 0
     transfer: str = "nixl"
@@ -74,8 +78,11 @@ class Served:
                 raise UsageError.unknown(key, str(getattr(self, key)), known)
         if self.single and self.balancer != BALANCERS[0]:
             raise UsageError(f"balancer={self.balancer} stands before prefill and decode; topology=single has neither")
-        if min(self.heads, self.tp, self.max_running, *self.graph_batches) < 1:
-            raise UsageError("heads, tp, max_running and graph_batches start at 1")
+        if min(self.heads, self.tp, self.one_of, self.max_running, *self.graph_batches) < 1:
+            raise UsageError("heads, tp, one_of, max_running and graph_batches start at 1")
+        if self.one_of > 1 and (self.tp > 1 or self.release not in ALONE or self.one_of not in SHARES):
+            shares = ", ".join(map(str, SHARES))
+            raise UsageError(f"one_of={self.one_of}: one of {shares} ranks, at tp=1 and release {', '.join(ALONE)}")
         if not self.single and 0 < abs(self.prefill_gpu - self.decode_gpu) < self.tp:
             raise UsageError(
                 f"prefill_gpu={self.prefill_gpu} and decode_gpu={self.decode_gpu} share some GPUs at tp={self.tp}; let "
@@ -104,8 +111,14 @@ class Served:
         return self.topology == "single"
 
     @property
+    def ranks(self) -> int:
+        """Among how many ranks the heads are shared, whether they all run or one alone."""
+        return self.tp * self.one_of
+
+    @property
     def served_name(self) -> str:
-        own = f"{DUMMY}-h{self.heads}" + (f"-l{self.layers}" if self.layers != LAYERS else "")
+        rank = f"-1of{self.one_of}" if self.one_of > 1 else ""
+        own = f"{DUMMY}-h{self.heads}{rank}" + (f"-l{self.layers}" if self.layers != LAYERS else "")
         return own if self.dummy else self.model.rstrip("/").rpartition("/")[2]
 
     def more_arguments(self) -> list[str]:
@@ -126,8 +139,12 @@ def read_served(texts: Mapping[str, str]) -> Served:
 
 
 def require_heeded(served: Served) -> None:
-    """Refuses a number of heads or layers beside a model that has its own; older campaigns may hold one."""
-    of_dummy = {"heads": (served.heads, HEADS), "layers": (served.layers, LAYERS)}
+    """Refuses a number of heads, layers or ranks beside a model that has its own; older campaigns may hold one."""
+    of_dummy = {
+        "heads": (served.heads, HEADS),
+        "layers": (served.layers, LAYERS),
+        "one_of": (served.one_of, 1),
+    }
     unheeded = [f"{name}={value}" for name, (value, usual) in of_dummy.items() if value != usual]
     if unheeded and not served.dummy:
         raise UsageError(f"{', '.join(unheeded)}: of {DUMMY} alone, and {served.model} has its own; leave it out")

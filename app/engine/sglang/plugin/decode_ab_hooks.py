@@ -15,10 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# JSON: {"path": "own" | "decode" | "all", "dummy": bool, "torch_indexer": bool, "evidence": folder}.
+# JSON: {"path": "own" | "decode" | "all", "dummy": bool, "torch_indexer": bool, "one_of": ranks, "evidence": folder}.
 ORDERS = "DECODE_AB_ORDERS"
 BACKEND = "sglang.srt.layers.attention.deepseek_v4_backend"
 INDEXER = "sglang.srt.layers.attention.dsv4.indexer"
+MODEL = "sglang.srt.models.deepseek_v4"
 LOADER = "sglang.srt.model_loader.loader"
 ENTRY = "sglang.kernels.ops.attention.flash_mla_sm120"
 KERNEL = "sglang.kernels.ops.attention.flash_mla_sm120_triton"
@@ -40,10 +41,15 @@ def activate() -> None:
         register(f"{LOADER}.initialize_dummy_weights", usable_weights, kinds.REPLACE)
     if orders["torch_indexer"]:
         register(f"{INDEXER}.fp8_paged_mqa_logits_torch", indexer_that_takes_a_column, kinds.REPLACE)
-    witness = Witness(Path(orders["evidence"]), orders["path"])
+    rank = OneRank(orders["one_of"])
+    witness = Witness(Path(orders["evidence"]), orders["path"], rank)
+    if orders["one_of"] > 1:
+        register(f"{MODEL}.MqaAttentionBase.__init__", rank.built, kinds.AROUND)
+        if hasattr(import_module(KERNEL), "own_heads"):
+            register(f"{KERNEL}.own_heads", rank.told_heads, kinds.AROUND)
     register(f"{ENTRY}.flash_mla_with_kvcache_sm120", witness.called, kinds.AROUND)
     replays = import_module("decode_ab_replay")
-    register(replays.PROFILER, replays.Replay(orders["path"]).asked, kinds.AROUND)
+    register(replays.PROFILER, replays.Replay(orders["path"], orders["one_of"]).asked, kinds.AROUND)
     witness.write()
 
 
@@ -58,6 +64,28 @@ def on_decode_alone(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> A
         return forward(*args, **kwargs)
     finally:
         backend._is_sm120 = before
+
+
+class OneRank:
+    """Builds attention as the first of so many ranks has it, on a card alone: SGLang's own parameters for that."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks, self._layers = ranks, 0
+
+    def built(self, build: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Around MqaAttentionBase.__init__: heads, weights and padding of rank 0, and no exchange of what comes out."""
+        build(*args, **kwargs, attn_tp_rank=0, attn_tp_size=self._ranks)
+        self._layers += 1
+
+    def told_heads(self, told: Callable[[int], int], given: int) -> int:
+        """Around the kernel file's own_heads, which asks SGLang for the ranks and would hear of one."""
+        return self.own_heads(given)
+
+    def own_heads(self, given: int) -> int:
+        """Of the heads that attention is given, this rank's; SGLang only logs a hook that it could not apply."""
+        if self._ranks > 1 and not self._layers:
+            raise RuntimeError(f"no layer was built as one of {self._ranks} ranks has it; is this SGLang 0.5.17?")
+        return int(import_module("decode_ab_replay").own_heads(given, self._ranks))
 
 
 def indexer_that_takes_a_column(*args: Any, **kwargs: Any) -> Any:
@@ -88,8 +116,8 @@ def usable_weights(model: Any, low: float = -1e-3, high: float = 1e-3, seed: int
 class Witness:
     """Writes <pid>.json: the kernel file as imported here, the selector in force, and each shape called so far."""
 
-    def __init__(self, folder: Path, path: str) -> None:
-        self._folder, self._path = folder, path
+    def __init__(self, folder: Path, path: str, rank: OneRank) -> None:
+        self._folder, self._path, self._rank = folder, path, rank
         self._shapes: list[tuple[Any, ...]] = []
         # By heads given: this rank's own, and those that the kernel is launched for.
         self._heads: dict[int, dict[str, int]] = {}
@@ -125,8 +153,7 @@ class Witness:
     def _told_heads(self, given: int) -> dict[str, int]:
         # The file's own function, by which its host code launches, beside what SGLang says.
         launched = getattr(self._kernel, "own_heads", None)
-        own = import_module("decode_ab_replay").own_heads(given)
-        return {"own": own, "launched": given if launched is None else int(launched(given))}
+        return {"own": self._rank.own_heads(given), "launched": given if launched is None else int(launched(given))}
 
     def write(self) -> None:
         """The whole file anew, by rename."""

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,10 @@ CACHES = (("k_cache", "indices", "topk_length"), ("extra_k_cache", "extra_indice
 
 
 class Replay:
-    """path: as the hooks were ordered to take it."""
+    """path, one_of: as the hooks were ordered."""
 
-    def __init__(self, path: str) -> None:
-        self._path, self._first = path, True
+    def __init__(self, path: str, one_of: int = 1) -> None:
+        self._path, self._one_of, self._first = path, one_of, True
         self._calls: dict[str, dict[str, Any]] = {}
         self._layer = -1
         self._undo: list[tuple[Any, str, Any]] = []
@@ -161,21 +162,27 @@ class Replay:
         packed = io.BytesIO()
         numpy.savez(packed, **outputs)
         _write(folder / f"outputs-{os.getpid()}.npz", packed.getvalue())
-        heads = own_heads(max(int(call["q"].shape[-2]) for call in calls.values()))
+        heads = own_heads(max(int(call["q"].shape[-2]) for call in calls.values()), self._one_of)
         attended = {"attention": f"{place}.{name}", "own_heads": heads}
         return {"inputs_sha256": hashlib.sha256(data).hexdigest(), **attended}
 
 
-def own_heads(given: int) -> int:
-    """How many of the heads that attention is given are this rank's own, by SGLang's own account; the rest fills up."""
+def own_heads(given: int, one_of: int = 1) -> int:
+    """How many of the heads that attention is given are this rank's own, by SGLang's own account; the rest fills up.
+
+    one_of: the ranks of which this one is alone here, which SGLang does not know of.
+    """
     context: Any = sys.modules.get("sglang.srt.runtime_context")
     if context is None or not import_module("torch").distributed.is_initialized():
         return given
-    ranks = int(context.get_parallel().attn_tp_size)
-    if ranks == 1:
-        return given
+    ranks = one_of * int(context.get_parallel().attn_tp_size)
+    return given if ranks == 1 else min(given, _heads_of_all(context) // ranks)
+
+
+@lru_cache(maxsize=1)
+def _heads_of_all(context: Any) -> int:
     models = import_module("sglang.srt.configs.model_config")
-    return min(given, int(models.ModelConfig.from_server_args(context.get_server_args()).num_attention_heads) // ranks)
+    return int(models.ModelConfig.from_server_args(context.get_server_args()).num_attention_heads)
 
 
 def kind(call: Mapping[str, Any]) -> str:

@@ -63,6 +63,11 @@ class DeepseekV4AttnBackend:
 def fp8_paged_mqa_logits_torch(lengths): raise AssertionError("shape")
 def fp8_paged_mqa_logits_torch_sm120(lengths): return "sm_120's form"
 """,
+    "sglang/srt/models/deepseek_v4.py": """
+class MqaAttentionBase:
+    def __init__(self, config, layer_id, *, attn_tp_rank=None, attn_tp_size=None):
+        self.told = (config, layer_id, attn_tp_rank, attn_tp_size)
+""",
     "sglang/srt/model_loader/loader.py": "def initialize_dummy_weights(model): raise AssertionError('its own')\n",
     "sglang/kernels/ops/attention/flash_mla_sm120.py": """
 import os

@@ -167,6 +167,19 @@ def test_a_rank_has_its_share_of_the_heads_that_a_model_of_ones_own_has(
     assert engine.running.rank_heads == 32
 
 
+def test_one_rank_alone_has_its_share_of_the_heads_and_is_said_to_exchange_nothing(
+    tmp_path: Path, installed: Installation, kernels: dict[str, PlacedKernel]
+) -> None:
+    engine = SglangEngine(replace(SERVED, arch=90, heads=64, one_of=4), installed, tmp_path / "engine")
+    command = engine.decode(Ports(1, 2, 3, 4, 5), kernels["pinned"], "a")
+    assert engine.running is not None
+    assert engine.running.rank_heads == 16
+    assert (engine.forced, json.loads(command.env["DECODE_AB_ORDERS"])["one_of"]) == ("decode", 4)
+    assert engine.manifest()["path"].endswith("; one of 4 ranks alone, nothing is exchanged")
+    # FlashMLA takes the 64 that SGLang pads them to.
+    engine.decode(Ports(1, 2, 3, 4, 5), kernels["flashmla"], "b")
+
+
 def test_the_cards_own_default_is_neither_forced_nor_selected(
     tmp_path: Path, installed: Installation, kernels: dict[str, PlacedKernel]
 ) -> None:

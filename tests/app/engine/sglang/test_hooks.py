@@ -21,6 +21,7 @@ from tests.app.engine.sglang.standin import make_standin
 REACHED = {
     "sglang/srt/layers/attention/deepseek_v4_backend.py": ("_is_sm120", "DeepseekV4AttnBackend"),
     "sglang/srt/layers/attention/dsv4/indexer.py": ("fp8_paged_mqa_logits_torch", "fp8_paged_mqa_logits_torch_sm120"),
+    "sglang/srt/models/deepseek_v4.py": ("MqaAttentionBase",),
     "sglang/srt/model_loader/weight_utils.py": ("initialize_dummy_weights",),
     "sglang/kernels/ops/attention/flash_mla_sm120.py": ("_sm120_default_backend", "flash_mla_with_kvcache_sm120"),
     "sglang/srt/managers/scheduler_components/profiler_manager.py": ("SchedulerProfilerManager",),
@@ -42,7 +43,8 @@ print([forward(False), forward(True), forward(False)])
 
 
 def run(site: Path, plugin: Path, path: str, program: str = PROGRAM, **changes: Any) -> str:
-    orders = {"path": path, "dummy": False, "torch_indexer": False, "evidence": str(site.parent / "evidence")}
+    orders: dict[str, Any] = {"path": path, "dummy": False, "torch_indexer": False, "one_of": 1}
+    orders["evidence"] = str(site.parent / "evidence")
     environment = {
         **os.environ,
         "PYTHONPATH": f"{plugin}:{site}",
@@ -108,6 +110,37 @@ loader.initialize_dummy_weights(Model())
 print([v.done for v in state.values()])
 """
     assert run(site, plugin, "own", program, dummy=True) == "['fill 1.0', 'normal 1.0', 'normal 0.25', 'small']"
+
+
+LAYER = "from sglang.srt.models.deepseek_v4 import MqaAttentionBase\nprint(MqaAttentionBase('config', 3).told)\n"
+LOADED = "from sglang.srt.plugins import load_plugins\nload_plugins()\n"
+
+
+@pytest.mark.parametrize(("one_of", "told"), [(1, "('config', 3, None, None)"), (4, "('config', 3, 0, 4)")])
+def test_each_layer_is_built_as_the_first_of_so_many_ranks_has_it(
+    site: Path, plugin: Path, one_of: int, told: str
+) -> None:
+    assert run(site, plugin, "decode", LOADED + LAYER, one_of=one_of) == told
+
+
+def test_heads_of_one_rank_are_not_told_where_no_layer_was_built_as_its(site: Path, plugin: Path) -> None:
+    called = PROGRAM.partition("print")[0] + "forward(True)"
+    program = called + "\nprint('told')"
+    assert run(site, plugin, "decode", f"{LOADED}{LAYER}{program}", one_of=4).endswith("told")
+    with pytest.raises(AssertionError, match="no layer was built as one of 4 ranks has it"):
+        run(site, plugin, "decode", program, one_of=4)
+
+
+def test_sglang_builds_a_layer_by_the_names_that_the_hook_gives() -> None:
+    with zipfile.ZipFile(fetch_wheel(pinned("0.5.17"), default_cache())) as wheel:
+        tree = ast.parse(wheel.read("sglang/srt/models/deepseek_v4.py"))
+    base = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "MqaAttentionBase")
+    build = next(n for n in base.body if isinstance(n, ast.FunctionDef) and n.name == "__init__")
+    assert {"attn_tp_rank", "attn_tp_size"} <= {a.arg for a in build.args.kwonlyargs}
+    inner = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "MQALayer")
+    given = [k.arg for c in ast.walk(inner) if isinstance(c, ast.Call) for k in c.keywords]
+    # Its own call leaves them to SGLang, so that the hook may name them.
+    assert not {"attn_tp_rank", "attn_tp_size"} & set(given)
 
 
 def test_the_torch_indexer_takes_its_callers_lengths_where_asked(site: Path, plugin: Path) -> None:

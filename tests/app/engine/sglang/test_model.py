@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,20 @@ def test_a_model_that_lacks_a_kind_of_layer_is_refused(layers: int) -> None:
         Served(layers=layers)
 
 
-@pytest.mark.parametrize("server", ["layers=10", "heads=16", "heads=16,layers=10"])
+def test_one_rank_of_four_has_experts_of_a_quarter_and_all_heads_which_attention_shares() -> None:
+    whole, share = model_config(64), model_config(64, one_of=4)
+    differing = {key: (whole[key], share[key]) for key in whole if whole[key] != share[key]}
+    assert differing == {"intermediate_size": (2048, 512), "moe_intermediate_size": (2048, 512)}
+    assert Served(one_of=4).served_name == "dummy-dsv4-h64-1of4"
+
+
+@pytest.mark.parametrize("wrong", [{"one_of": 3}, {"one_of": 4, "tp": 2}, {"one_of": 4, "release": "0.5.23"}])
+def test_a_rank_that_cannot_be_alone_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="one of 1, 2, 4, 8 ranks, at tp=1 and release"):
+        Served(**wrong)
+
+
+@pytest.mark.parametrize("server", ["layers=10", "heads=16", "heads=16,layers=10", "one_of=4"])
 def test_heads_and_layers_beside_a_model_that_has_its_own_are_refused_by_name(server: str) -> None:
     said = rf"{server.replace(',', ', ')}: of dummy-dsv4 alone, and /models/x has its own; leave it out"
     with pytest.raises(UsageError, match=said):
