@@ -246,6 +246,19 @@ def test_a_step_more_for_each_ended_request_is_what_an_overlapped_scheduler_coun
     assert cell(loop(), server={"samples": served(TRUE_RATE * 50 / 49)}).reasons == ()
 
 
+def test_of_tokens_that_come_together_with_the_first_that_one_alone_is_prefills(
+    loop: Loop, cell: Callable[..., Cell]
+) -> None:
+    def together(row: Row) -> Row:
+        # Eight an event, at the time of its last.
+        ends = [*range(7, len(row.arrivals_ns) - 1, 8), len(row.arrivals_ns) - 1]
+        tokens = np.diff([-1, *ends]).tolist()
+        return dataclasses.replace(row, arrivals_ns=[row.arrivals_ns[end] for end in ends], event_tokens=tokens)
+
+    counted = served(TRUE_RATE * 50 / 49)
+    assert cell([together(row) for row in loop()], server={"samples": counted}).reasons == ()
+
+
 @pytest.mark.parametrize("factor", [0.98, 1.04])
 def test_server_that_counts_otherwise_voids_the_cell(loop: Loop, cell: Callable[..., Cell], factor: float) -> None:
     found = cell(loop(), server={"samples": served(TRUE_RATE * factor)})
