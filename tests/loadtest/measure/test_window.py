@@ -22,16 +22,6 @@ Record = Callable[..., dict[str, Any]]
 START = Start(2, 1, "v", (4,))
 
 
-@pytest.fixture
-def cell(as_rows: AsRows, load_record: Record, plan: Plan) -> Callable[..., Cell]:
-    """Measures rows with one level."""
-
-    def make(rows: list[Row], **changes: Any) -> Cell:
-        return measure(START, as_rows(rows), load_record(**changes), plan)[0]
-
-    return make
-
-
 def test_ideal_loop_gives_its_own_figures(loop: Loop, cell: Callable[..., Cell]) -> None:
     found = cell(loop(concurrency=4, output_tokens=50, ttft_ms=50, itl_ms=10))
     assert (found.block, found.start, found.variant, found.concurrency, found.reasons) == (2, 1, "v", 4, ())
@@ -221,74 +211,6 @@ def test_late_reads_void_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None
     assert any("late reads" in r for r in cell(loop(glued=25)).reasons)
 
 
-def sample(at_s: float, **values: float) -> dict[str, Any]:
-    return {"role": "decode", "at_ns": int(at_s * 1e9), "took_ns": 10**6, "values": values}
-
-
-def served(rate: float, **extra: float) -> list[dict[str, Any]]:
-    """Readings once a second of a decode server that counts so many decode tokens a second."""
-    names = {"realtime_tokens_total:decode": rate, **extra}
-    return [sample(t, num_running_reqs=3.7, **{k: v * t for k, v in names.items()}) for t in range(31)]
-
-
-TRUE_RATE = 4 * 49 / 0.54
-
-
-def test_server_that_agrees_leaves_the_cell_valid(loop: Loop, cell: Callable[..., Cell]) -> None:
-    found = cell(loop(), server={"samples": served(TRUE_RATE)})
-    assert found.reasons == ()
-    assert found.decode_batch == pytest.approx(3.7)
-
-
-def test_a_step_more_for_each_ended_request_is_what_an_overlapped_scheduler_counts(
-    loop: Loop, cell: Callable[..., Cell]
-) -> None:
-    assert cell(loop(), server={"samples": served(TRUE_RATE * 50 / 49)}).reasons == ()
-
-
-def test_of_tokens_that_come_together_with_the_first_that_one_alone_is_prefills(
-    loop: Loop, cell: Callable[..., Cell]
-) -> None:
-    def together(row: Row) -> Row:
-        # Eight an event, at the time of its last.
-        ends = [*range(7, len(row.arrivals_ns) - 1, 8), len(row.arrivals_ns) - 1]
-        tokens = np.diff([-1, *ends]).tolist()
-        return dataclasses.replace(row, arrivals_ns=[row.arrivals_ns[end] for end in ends], event_tokens=tokens)
-
-    counted = served(TRUE_RATE * 50 / 49)
-    assert cell([together(row) for row in loop()], server={"samples": counted}).reasons == ()
-
-
-@pytest.mark.parametrize("factor", [0.98, 1.04])
-def test_server_that_counts_otherwise_voids_the_cell(loop: Loop, cell: Callable[..., Cell], factor: float) -> None:
-    found = cell(loop(), server={"samples": served(TRUE_RATE * factor)})
-    assert any("server counted" in r for r in found.reasons)
-
-
-@pytest.mark.parametrize("name", ["num_retracted_requests_total", "cached_tokens_total", "num_aborted_requests_total"])
-def test_growth_of_a_counter_that_must_stand_still_voids_the_cell(
-    loop: Loop, cell: Callable[..., Cell], name: str
-) -> None:
-    found = cell(loop(), server={"samples": served(TRUE_RATE, **{name: 0.1})})
-    assert any("decode," in r for r in found.reasons)
-
-
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [("smg_http_responses_total:503", "answers with status 503"), ("smg_worker_retries_total", "retries")],
-)
-def test_router_that_refuses_or_retries_voids_the_cell(
-    loop: Loop, cell: Callable[..., Cell], name: str, reason: str
-) -> None:
-    router = [sample(t, **{name: 0.2 * t}) | {"role": "router"} for t in range(31)]
-    assert any(f"router, 4 {reason}" in r for r in cell(loop(), server={"samples": router}).reasons)
-
-
-def test_router_that_answers_well_leaves_the_cell_valid(loop: Loop, cell: Callable[..., Cell]) -> None:
-    router = [sample(t, **{"smg_http_responses_total:200": 7 * t}) | {"role": "router"} for t in range(31)]
-    assert cell(loop(), server={"samples": [*served(TRUE_RATE), *router]}).reasons == ()
-
-
 @pytest.mark.parametrize(("ttft_ms", "share"), [(1000, 1), (1, 0)])
 def test_goodput_of_the_plans_objectives_goes_into_the_cell(
     loop: Loop, as_rows: AsRows, load_record: Record, plan: Plan, ttft_ms: float, share: float
@@ -296,16 +218,6 @@ def test_goodput_of_the_plans_objectives_goes_into_the_cell(
     asked = dataclasses.replace(plan, objectives=Objectives(ttft_ms=ttft_ms))
     found = measure(START, as_rows(loop()), load_record(), asked)[0]
     assert found.goodput_per_s == pytest.approx(share * 4 / 0.54, rel=0.05)
-
-
-def test_queue_at_the_decode_server_voids_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
-    samples = [s | {"values": s["values"] | {"num_queue_reqs": 2}} for s in served(TRUE_RATE)]
-    assert any("queues" in r for r in cell(loop(), server={"samples": samples}).reasons)
-
-
-def test_unread_counters_are_said(loop: Loop, cell: Callable[..., Cell]) -> None:
-    samples = [s | {"error": "refused"} for s in served(TRUE_RATE)]
-    assert any("not read" in r for r in cell(loop(), server={"samples": samples}).reasons)
 
 
 def test_batch_that_falls_for_a_while_voids_the_cell(loop: Loop, cell: Callable[..., Cell]) -> None:
