@@ -229,3 +229,16 @@ def test_inputs_too_large_to_keep_are_told_and_not_written(monkeypatch: pytest.M
 
 def test_a_profile_that_is_not_ours_goes_to_sglang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert make_server(monkeypatch, "decode", False).ask("1790857026.5", tmp_path) == "a profile"
+
+
+@pytest.mark.parametrize(("ranks", "one_of", "own"), [(1, 1, 64), (4, 1, 16), (1, 4, 16)])
+def test_heads_are_shared_among_the_ranks_that_run_and_those_of_which_one_is_alone(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, one_of: int, own: int
+) -> None:
+    model = SimpleNamespace(from_server_args=lambda _: SimpleNamespace(num_attention_heads=64))
+    context = ModuleType("sglang.srt.runtime_context")
+    vars(context).update(get_parallel=lambda: SimpleNamespace(attn_tp_size=ranks), get_server_args=lambda: None)
+    monkeypatch.setitem(sys.modules, context.__name__, context)
+    monkeypatch.setitem(sys.modules, "sglang.srt.configs.model_config", SimpleNamespace(ModelConfig=model))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    assert plugin.own_heads(64, one_of) == own
