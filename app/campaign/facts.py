@@ -8,14 +8,13 @@ from typing import Any
 
 from app.campaign.integrity import check_belonging
 from app.campaign.runs import RunFolder
+from app.engine import ALONE, FORCED
 from app.errors import InvalidCampaignError
 from app.records import read_json
 from loadtest.importing.runs import UNPROVEN
 from loadtest.judge.facts import Facts, VariantFacts
 from loadtest.plan import Plan
 
-FORCED = "path forced"
-ALONE = "alone, nothing is exchanged"
 # In a proof's evidence: why it is another start's.
 LOST = "lost"
 MINI = "mini load balancer"
@@ -54,7 +53,7 @@ def _read_facts(folder: RunFolder, plan: Plan) -> Facts:
         time_scale=plan.time_scale,
         variants={v: _facts_of(v, plan, manifest, gate, proofs[v]) for v in plan.variants},
         warnings=(*check_belonging(folder, plan, manifest), *alarms(p for found in proofs.values() for p in found)),
-        notes=(*forced_path(manifest), *balanced(manifest), *_ungated(plan, gate), *_lost(proofs)),
+        notes=(*path_told(manifest), *balanced(manifest), *_ungated(plan, gate), *_lost(proofs)),
     )
 
 
@@ -65,7 +64,7 @@ def _lost(proofs: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         yield f"the proofs of {reasons.count(reason)} starts are not their own: {reason}"
 
 
-def forced_path(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+def path_told(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """What the engine said of a path forced on another GPU than the kernel's own, or of one rank alone; or nothing."""
     path = str(manifest.get("stack", {}).get("path", ""))
     return (path,) if path.startswith(FORCED) or path.endswith(ALONE) else ()
@@ -114,7 +113,7 @@ def _facts_of(
     kinds = {finding["kind"] for finding in gate.get(variant, {}).get("findings", ())}
     drawn = "draw" in kinds or any(len(p.get("candidates", ())) > 1 for p in proofs)
     configs = sorted({str(p["config"]) for p in proofs})
-    forced = forced_path(manifest) if manifest["kernels"][variant]["selector"] == "triton" else ()
+    forced = path_told(manifest) if manifest["kernels"][variant]["selector"] == "triton" else ()
     return VariantFacts(
         autotune_drawn=drawn,
         same_code="no-op" in kinds or _same_file(variant, plan, manifest),

@@ -54,8 +54,10 @@ def decode_rank(setup: Setup) -> tuple[int, int]:
         from app.engine.sglang.engine import device_arch, model_folder, rank_of
 
         served = setup.served()
-        own = served.heads // served.ranks
-        heads = own if served.dummy else rank_of(model_folder(served.model), served.ranks).local_heads
+        if served.dummy:
+            heads = served.heads // served.ranks
+        else:
+            heads = rank_of(model_folder(served.model), served.ranks).local_heads
         return served.arch or device_arch(), heads
     settings = settings_here(os.environ)
     return settings.cuda_arch, geometry_of(DEEPSEEK_V4_FLASH, settings.decode_tp).local_heads

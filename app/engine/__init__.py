@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+# What an engine's word on its path begins with where it is forced, and ends with where one rank runs alone.
+FORCED, ALONE = "path forced", "alone, nothing is exchanged"
+
 
 @dataclass(frozen=True, slots=True)
 class Command:

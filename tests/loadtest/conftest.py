@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from loadtest.cells import Cell
 from loadtest.client.rows import Row, Rows, rows_of, table_of
-from loadtest.plan import Plan, WindowRules
+from loadtest.measure.window import measure
+from loadtest.plan import Plan, Start, WindowRules
 
 ROOT = Path(__file__).resolve().parents[2]
 MS = 1_000_000
@@ -137,3 +139,15 @@ def load_record() -> Callable[..., dict[str, Any]]:
 def plan() -> Plan:
     """A plan with a 20 s window."""
     return Plan(1, {"v": "c"}, (4,), blocks=4, window=WindowRules(settle_s=4, window_s=20))
+
+
+@pytest.fixture
+def cell(
+    as_rows: Callable[[list[Row]], Rows], load_record: Callable[..., dict[str, Any]], plan: Plan
+) -> Callable[..., Cell]:
+    """Measures rows with one level."""
+
+    def make(rows: list[Row], **changes: Any) -> Cell:
+        return measure(Start(2, 1, "v", (4,)), as_rows(rows), load_record(**changes), plan)[0]
+
+    return make

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.engine import Command, Ports
+from app.engine import ALONE, FORCED, Command, Ports
 from app.engine.sglang.environment import engine_environment, service_variables
 from app.engine.sglang.installation import Installation
 from app.engine.sglang.local import Role, server_arguments
@@ -47,8 +47,10 @@ class SglangEngine:
     def __init__(self, served: Served, installation: Installation, folder: Path) -> None:
         self.served, self.installation, self._folder = served, installation, folder.resolve()
         self.arch = served.arch or device_arch()
-        own = write_model(served.heads, served.layers, served.one_of) if served.dummy else None
-        self.model_path = own or model_folder(served.model)
+        if served.dummy:
+            self.model_path = write_model(served.heads, served.layers, served.one_of)
+        else:
+            self.model_path = model_folder(served.model)
         self._pin = pinned(served.release)
         self.running: Running | None = None
         self._packages: dict[str, PrivatePackage] = {}
@@ -92,11 +94,11 @@ class SglangEngine:
     @property
     def path_statement(self) -> str:
         """How attention reaches the kernels, for manifest and report."""
-        alone = f"; one of {self.served.one_of} ranks alone, nothing is exchanged" if self.served.one_of > 1 else ""
+        alone = f"; one of {self.served.one_of} ranks {ALONE}" if self.served.one_of > 1 else ""
         if not self.forced:
             return f"sm_{self.arch}'s own{alone}"
         calls = f"sm_120's attention, {self.forced} calls"
-        return f"path forced on sm_{self.arch}: timings are this GPU's ({calls}){alone}"
+        return f"{FORCED} on sm_{self.arch}: timings are this GPU's ({calls}){alone}"
 
     @property
     def _conditions(self) -> dict[str, str]:
@@ -217,10 +219,10 @@ def device_arch() -> int:
     return arch_of(query(("compute_cap",))[0]["compute_cap"])
 
 
-def rank_of(model: Path, tp: int) -> Geometry:
+def rank_of(model: Path, ranks: int) -> Geometry:
     """The attention of one of so many ranks of a model; UsageError where it has none that these kernels serve."""
     try:
-        return read_geometry(model, tp)
+        return read_geometry(model, ranks)
     except ValueError as e:
         raise UsageError(f"{model} is of no model that these kernels serve: {e}") from e
 

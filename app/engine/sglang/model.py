@@ -63,7 +63,7 @@ EXPERTS: Mapping[str, Any] = {
 
 
 def model_config(heads: int, layers: int = LAYERS, one_of: int = 1) -> dict[str, Any]:
-    """config.json of the model; heads: query heads, 64 as on one card, 16 as each of four has; layers: even, from 4.
+    """config.json of the model; heads: query heads of all ranks; layers: even, from 4.
 
     one_of: experts are as narrow as each of so many ranks holds them; attention's part is taken inside SGLang.
     """

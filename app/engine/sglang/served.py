@@ -16,7 +16,7 @@ HEADS = 64
 # What manifests of older campaigns do not name.
 LATER = ("layers", "one_of")
 # Releases in which attention can be built as one rank of several has it, and how many can share the model's groups.
-ALONE = ("0.5.17",)
+ALONE_RELEASES = ("0.5.17",)
 SHARES = (1, 2, 4, 8)
 # A layer of each kind at least.
 FEWEST_LAYERS = 4
@@ -34,8 +34,8 @@ class Served:
     decode and router, or single, one server that does both. balancer: rust, SGLang's router, or mini, the small one of
     its package. path: on which calls SGLang's sm_120 attention is forced on a GPU that is none: decode, all, own
     (never); auto forces decode where the GPU is no sm_120, all where FlashMLA has no form for the heads. arch: 0 asks
-    the driver. one_of: dummy-dsv4 is what one of so many ranks holds of it, alone on its card; nothing is exchanged.
-    mem_fraction, max_total_tokens: 0 leaves it to SGLang.
+    the driver. one_of: dummy-dsv4 has attention and experts as the first of so many ranks, alone on its card, with
+    nothing exchanged. mem_fraction, max_total_tokens: 0 leaves it to SGLang.
     light: leave out what SGLang would compile for minutes at its start. prebuilt: compile a variant's kernels before.
     inspected: look at a variant's first start after its load, which takes seconds of the card's time.
     """
@@ -80,9 +80,13 @@ class Served:
             raise UsageError(f"balancer={self.balancer} stands before prefill and decode; topology=single has neither")
         if min(self.heads, self.tp, self.one_of, self.max_running, *self.graph_batches) < 1:
             raise UsageError("heads, tp, one_of, max_running and graph_batches start at 1")
-        if self.one_of > 1 and (self.tp > 1 or self.release not in ALONE or self.one_of not in SHARES):
-            shares = ", ".join(map(str, SHARES))
-            raise UsageError(f"one_of={self.one_of}: one of {shares} ranks, at tp=1 and release {', '.join(ALONE)}")
+        if self.one_of > 1 and (self.tp > 1 or self.release not in ALONE_RELEASES or self.one_of not in SHARES):
+            shares, releases = ", ".join(map(str, SHARES)), ", ".join(ALONE_RELEASES)
+            raise UsageError(f"one_of={self.one_of}: has to be one of {shares}, with tp=1 and a release of {releases}")
+        if self.one_of > 1 and self.heads % self.one_of:
+            raise UsageError(
+                f"heads={self.heads} cannot be shared among one_of={self.one_of} ranks; make it a multiple"
+            )
         if not self.single and 0 < abs(self.prefill_gpu - self.decode_gpu) < self.tp:
             raise UsageError(
                 f"prefill_gpu={self.prefill_gpu} and decode_gpu={self.decode_gpu} share some GPUs at tp={self.tp}; let "

@@ -106,6 +106,7 @@ def test_the_card_and_heads_are_those_of_the_servers_or_of_the_images(monkeypatc
     monkeypatch.setenv("DECODE_TP", "2")
     assert decode_rank(Setup("docker", "sglang")) == (90, 32)
     assert decode_rank(setup_of("local", "sglang", "", "", "heads=16,arch=120")) == (120, 16)
+    assert decode_rank(setup_of("local", "sglang", "", "", "one_of=4,arch=120")) == (120, 16)
 
 
 def test_a_model_of_ones_own_is_asked_for_its_heads(tmp_path: Path) -> None:

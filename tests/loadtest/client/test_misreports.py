@@ -23,12 +23,11 @@ from loadtest.client.conformance import STALL_S
 from loadtest.client.connection import Exchange
 from loadtest.client.prompts import Prompt, PromptList
 from loadtest.client.recorder import Sent, row_of
-from loadtest.client.rows import Row, Rows
+from loadtest.client.rows import Row
 from loadtest.client.slots import Lease, first_output_tokens
 from loadtest.client.streams import StreamClient, http_request
-from loadtest.measure.window import measure
 from loadtest.order import Api, StartOrder
-from loadtest.plan import Lengths, Plan, Start
+from loadtest.plan import Lengths
 
 TOKENS = 24
 
@@ -66,16 +65,6 @@ def truth_of(mock_url: str) -> Callable[[Row], dict[str, Any]]:
         return next(r for r in records if r["prompt_sha256"] == row.prompt_sha256)
 
     return find
-
-
-@pytest.fixture
-def cell(
-    as_rows: Callable[[list[Row]], Rows], load_record: Callable[..., dict[str, Any]], plan: Plan
-) -> Callable[..., Cell]:
-    def make(rows: list[Row], **changes: Any) -> Cell:
-        return measure(Start(0, 0, "v", (4,)), as_rows(rows), load_record(**changes), plan)[0]
-
-    return make
 
 
 @pytest.mark.parametrize("shape", ["four_tokens", "mixed_tokens", "four_tokens_counted"])

@@ -20,6 +20,7 @@ ORDERS = "DECODE_AB_ORDERS"
 BACKEND = "sglang.srt.layers.attention.deepseek_v4_backend"
 INDEXER = "sglang.srt.layers.attention.dsv4.indexer"
 MODEL = "sglang.srt.models.deepseek_v4"
+CONTEXT = "sglang.srt.runtime_context"
 LOADER = "sglang.srt.model_loader.loader"
 ENTRY = "sglang.kernels.ops.attention.flash_mla_sm120"
 KERNEL = "sglang.kernels.ops.attention.flash_mla_sm120_triton"
@@ -74,6 +75,9 @@ class OneRank:
 
     def built(self, build: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """Around MqaAttentionBase.__init__: heads, weights and padding of rank 0, and no exchange of what comes out."""
+        running = int(import_module(CONTEXT).get_parallel().tp_size)
+        if running != 1:
+            raise RuntimeError(f"{running} ranks run where one of {self._ranks} is to be alone; leave out --tp-size")
         build(*args, **kwargs, attn_tp_rank=0, attn_tp_size=self._ranks)
         self._layers += 1
 

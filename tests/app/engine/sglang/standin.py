@@ -63,6 +63,11 @@ class DeepseekV4AttnBackend:
 def fp8_paged_mqa_logits_torch(lengths): raise AssertionError("shape")
 def fp8_paged_mqa_logits_torch_sm120(lengths): return "sm_120's form"
 """,
+    "sglang/srt/runtime_context.py": """
+import os
+from types import SimpleNamespace
+def get_parallel(): return SimpleNamespace(tp_size=int(os.environ.get("STANDIN_RANKS", "1")), attn_tp_size=1)
+""",
     "sglang/srt/models/deepseek_v4.py": """
 class MqaAttentionBase:
     def __init__(self, config, layer_id, *, attn_tp_rank=None, attn_tp_size=None):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from app.campaign.facts import path_told
 from app.engine import Ports
 from app.engine.probe import send_canary
 from app.engine.proof import check_proof
@@ -175,7 +176,11 @@ def test_one_rank_alone_has_its_share_of_the_heads_and_is_said_to_exchange_nothi
     assert engine.running is not None
     assert engine.running.rank_heads == 16
     assert (engine.forced, json.loads(command.env["DECODE_AB_ORDERS"])["one_of"]) == ("decode", 4)
-    assert engine.manifest()["path"].endswith("; one of 4 ranks alone, nothing is exchanged")
+    told = engine.manifest()["path"]
+    assert told.endswith("; one of 4 ranks alone, nothing is exchanged")
+    own = SglangEngine(replace(SERVED, arch=120, heads=64, one_of=4), installed, tmp_path / "own").manifest()["path"]
+    assert own == "sm_120's own; one of 4 ranks alone, nothing is exchanged"
+    assert [path_told({"stack": {"path": path}}) for path in (told, own, "sm_120's own")] == [(told,), (own,), ()]
     # FlashMLA takes the 64 that SGLang pads them to.
     engine.decode(Ports(1, 2, 3, 4, 5), kernels["flashmla"], "b")
 

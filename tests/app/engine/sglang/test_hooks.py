@@ -131,6 +131,28 @@ def test_heads_of_one_rank_are_not_told_where_no_layer_was_built_as_its(site: Pa
         run(site, plugin, "decode", program, one_of=4)
 
 
+def test_one_rank_is_not_built_where_several_run(site: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STANDIN_RANKS", "2")
+    with pytest.raises(AssertionError, match="2 ranks run where one of 4 is to be alone"):
+        run(site, plugin, "decode", LOADED + LAYER, one_of=4)
+    assert run(site, plugin, "decode", LOADED + LAYER).endswith("None, None)")
+
+
+def test_a_kernel_that_asks_for_its_ranks_heads_hears_of_those_of_the_rank_that_is_alone(
+    site: Path, plugin: Path
+) -> None:
+    with (site / pinned().file).open("a") as kernel:
+        kernel.write("\n\ndef own_heads(launched): return launched\n")
+    program = f"""{LOADED}{LAYER}
+import decode_ab_replay
+decode_ab_replay.own_heads = lambda given, one_of: given // one_of
+from sglang.kernels.ops.attention import flash_mla_sm120_triton as kernel
+print(kernel.own_heads(64))
+"""
+    assert run(site, plugin, "decode", program, one_of=4).endswith("16")
+    assert run(site, plugin, "decode", program).endswith("64")
+
+
 def test_sglang_builds_a_layer_by_the_names_that_the_hook_gives() -> None:
     with zipfile.ZipFile(fetch_wheel(pinned("0.5.17"), default_cache())) as wheel:
         tree = ast.parse(wheel.read("sglang/srt/models/deepseek_v4.py"))

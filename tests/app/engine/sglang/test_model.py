@@ -68,8 +68,14 @@ def test_one_rank_of_four_has_experts_of_a_quarter_and_all_heads_which_attention
 
 @pytest.mark.parametrize("wrong", [{"one_of": 3}, {"one_of": 4, "tp": 2}, {"one_of": 4, "release": "0.5.23"}])
 def test_a_rank_that_cannot_be_alone_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="one of 1, 2, 4, 8 ranks, at tp=1 and release"):
+    with pytest.raises(UsageError, match="has to be one of 1, 2, 4, 8, with tp=1 and a release of"):
         Served(**wrong)
+
+
+@pytest.mark.parametrize(("heads", "one_of"), [(4, 8), (66, 4)])
+def test_heads_that_ranks_cannot_share_evenly_are_refused(heads: int, one_of: int) -> None:
+    with pytest.raises(UsageError, match=f"heads={heads} cannot be shared among one_of={one_of} ranks"):
+        Served(heads=heads, one_of=one_of)
 
 
 @pytest.mark.parametrize("server", ["layers=10", "heads=16", "heads=16,layers=10", "one_of=4"])
